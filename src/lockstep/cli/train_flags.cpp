@@ -157,6 +157,8 @@ void add_step_flags(CLI::App& app, SftFlags& f) {
          "of the loss of speech beside that of text, where a talker is trained", real_number({.above = 0}));
   number("--neftune_noise_alpha", f.given.train.neftune_noise_alpha, "of noise on embeddings in training; 0: none",
          not_negative);
+  number("--label_smoothing_factor", f.given.train.label_smoothing,
+         "part of each token's label that is spread over the vocabulary", part);
   number("--max_grad_norm", f.given.train.max_grad_norm, "gradients are clipped to this norm; 0: not", not_negative);
 }
 
@@ -245,6 +247,11 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
       ->check(CLI::IsMember({"steps", "epoch", "end", "no"}))
       ->group(group);
   add_steps_flag(app, "--eval_steps", f.given.eval_steps, f.given.step_parts.eval, "", "default: --save_steps")
+      ->group(group);
+  app.add_option("--eval_delay", f.given.train.eval_delay,
+                 "no evaluation before so many steps, or epochs with --eval_strategy epoch")
+      ->check(real_number({.least = 0}))
+      ->capture_default_str()
       ->group(group);
   app.add_option("--predict_with_generate", f.given.predict_with_generate,
                  "evaluation also generates answers and measures them")

@@ -169,7 +169,9 @@ class Rehearsal {
     const OnDevice scope(host_);
     memory_stands_at(MemoryPhase::kForward, "the batch");
     Batch batch = collate(rows, {.layout = options_.work.layout});
-    TrainInput input{.flow = {}, .context = {.training = true, .loss_chunk = options_.loss_chunk}};
+    TrainInput input{
+        .flow = {},
+        .context = {.training = true, .loss_chunk = options_.loss_chunk, .label_smoothing = options_.label_smoothing}};
     for (const auto& [slot, value] : batch.flow.entries()) {
       const bool kept = keeps_values(slot) || value.is_meta();
       input.flow.set(slot, kept ? value : at::empty_like(value, value.options().device(c10::kMeta)));

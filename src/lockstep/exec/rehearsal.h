@@ -36,6 +36,7 @@ struct RehearsalOptions {
   bool virtual_devices = false;   // on_cpu, but devices are parts of the host's memory
   std::string transport = "shm";  // between ranks: "shm", "gloo", "nccl"
   int64_t loss_chunk = 512;
+  double label_smoothing = 0;
   bool alike = false;                 // the micro-batches: those behind the ones that make the peak only wait
   RowsOfStep evaluation{};            // batches that are evaluated; empty: the first micro-batch of each step
   bool save = true, evaluate = true;  // phases besides

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/exec/prompt_pieces.h"
+#include "lockstep/infer/stop_words.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -161,6 +162,8 @@ bool DecodeSlots::accept(Row& row, std::span<float> logits) const {
   row.seen.push_back(token);
   ++row.next_position;
   if (options_.on_token) options_.on_token(result.row, token);
+  result.stopped = ends_by_stop_word(result.tokens, options_.sampling.stop_words, options_.text_of);
+  if (result.stopped) return false;
   const bool room = options_.passes_positions || dims_.max_positions <= 0 ||
                     static_cast<int64_t>(row.seen.size()) < dims_.max_positions;
   return room && static_cast<int64_t>(result.tokens.size()) < options_.max_new_tokens;

@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lockstep/exec/executor.h"
@@ -27,6 +28,7 @@ struct GenerateOptions {
   bool remember_media = true;  // what towers make of media is kept for rows with the same: up to 64 MiB
   PromptReuse reuse = PromptReuse::kPieces;
   std::vector<int32_t> stop_tokens;
+  std::function<std::string(std::span<const int32_t>)> text_of;  // of tokens, where sampling.stop_words are asked for
   SamplingOptions sampling;
   bool passes_positions = false;  // answers go on beyond those that the model was made for
   bool penalises_prompt = true;   // its tokens too count as repeated
@@ -36,7 +38,7 @@ struct GenerateOptions {
   std::function<void(int64_t row, int32_t token)> on_token;
 };
 
-/// A row's answer: its index in the input, tokens without the stop token, and whether it ended by one.
+/// A row's answer: its index in the input, tokens without the stop token, and whether it ended by one, or by a stop word.
 struct Generated {
   int64_t row = 0;
   std::vector<int32_t> tokens;

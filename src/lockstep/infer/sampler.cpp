@@ -28,6 +28,18 @@ void penalise(std::span<float> logits, std::span<const int32_t> seen, double pen
   }
 }
 
+/// Tokens that would complete `size` of them which stand there already.
+void ban_repeats(std::span<float> logits, std::span<const int32_t> seen, int64_t size) {
+  if (size <= 0 || static_cast<int64_t>(seen.size()) < size) return;
+  const auto before = seen.last(static_cast<size_t>(size) - 1);
+  for (size_t at = 0; at + before.size() < seen.size(); ++at) {
+    const int32_t next = seen[at + before.size()];
+    if (next < 0 || static_cast<size_t>(next) >= logits.size()) continue;
+    if (!std::ranges::equal(before, seen.subspan(at, before.size()))) continue;
+    logits[static_cast<size_t>(next)] = -std::numeric_limits<float>::infinity();
+  }
+}
+
 /// Several at a time, as below.
 bool any_nan(std::span<const float> logits) {
   constexpr size_t kTogether = 64;
@@ -95,6 +107,16 @@ void cut_to_nucleus(Candidates& candidates, double top_p) {
   candidates.total = sum;
 }
 
+/// Keeps those that have so large a part of the first one's probability.
+void cut_below_part(Candidates& candidates, double min_p) {
+  if (min_p <= 0) return;
+  size_t kept = 1;
+  while (kept < candidates.ids.size() && candidates.weights[kept] >= min_p * candidates.weights[0]) ++kept;
+  candidates.ids.resize(kept);
+  candidates.weights.resize(kept);
+  candidates.total = std::accumulate(candidates.weights.begin(), candidates.weights.end(), 0.0);
+}
+
 }  // namespace
 
 int32_t next_token(std::span<float> logits, std::span<const int32_t> seen, const SamplingOptions& options,
@@ -106,6 +128,7 @@ int32_t next_token(std::span<float> logits, std::span<const int32_t> seen, const
         kNotFiniteHint);
   }
   penalise(logits, seen, options.repetition_penalty);
+  ban_repeats(logits, seen, options.no_repeat_ngram_size);
   const int32_t likeliest = largest(logits);
   if (!std::isfinite(logits[static_cast<size_t>(likeliest)])) {
     throw UserError(
@@ -116,6 +139,7 @@ int32_t next_token(std::span<float> logits, std::span<const int32_t> seen, const
   if (options.temperature <= 0) return likeliest;
   Candidates candidates = rank_candidates(logits, options);
   cut_to_nucleus(candidates, options.top_p);
+  cut_below_part(candidates, options.min_p);
   SplitMix64 random(options.seed, (static_cast<uint64_t>(draw.row) << 24) + static_cast<uint64_t>(draw.position));
   const double at = static_cast<double>(random.next() >> 11) * 0x1.0p-53 * candidates.total;
   double sum = 0;

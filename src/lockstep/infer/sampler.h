@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -15,8 +17,11 @@ struct SamplingOptions {
   double temperature = 0;  // 0: greedy
   int64_t top_k = 0;       // 0: off
   double top_p = 1.0;
+  double min_p = 0;  // part of the likeliest token's probability that a token needs to be drawn; 0: off
   double repetition_penalty = 1.0;
+  int64_t no_repeat_ngram_size = 0;  // tokens of which no row stands there twice; 0: off
   uint64_t seed = 42;
+  std::vector<std::string> stop_words;  // behind which an answer ends; they stand in it
   bool skip_special_tokens = false;  // in the text that is made of what was drawn: marks of boxes belong to an answer
 };
 
@@ -25,8 +30,8 @@ struct DrawIndex {
   int64_t row = 0, position = 0;
 };
 
-/// `seen`: generated tokens and, where they count, those of the prompt, for the repetition penalty. `logits` is overwritten.
-/// Order of warpers: repetition penalty, temperature, top_k, top_p. Source: transformers 5.23
+/// `seen`: generated tokens and, where they count, those of the prompt, for what must not be repeated. `logits` is
+/// overwritten. Order of warpers: repetition penalty, n-grams, temperature, top_k, top_p, min_p. Source: transformers 5.23
 /// generation/logits_process.py. Throws UserError(kNumerics) where NaN is among the logits.
 int32_t next_token(std::span<float> logits, std::span<const int32_t> seen, const SamplingOptions& options,
                    DrawIndex draw);

@@ -228,11 +228,11 @@ Tensor Params::rows(std::string_view module, const Tensor& ids) const {
 }
 
 std::pair<Tensor, Tensor> Params::cross_entropy(std::string_view module, const Tensor& x_RD, const Tensor& targets_R,
-                                                double weight, int64_t chunk) const {
+                                                double weight, int64_t chunk, double smoothing) const {
   const size_t index = index_of(weight_of(module));
   const Tensor& w_VD = tensors_[index];
   const std::vector<Use> uses = uses_of(index);
-  if (uses.empty()) return fn::chunked_cross_entropy(x_RD, w_VD, targets_R, weight, chunk);
+  if (uses.empty()) return fn::chunked_cross_entropy(x_RD, w_VD, targets_R, weight, chunk, std::nullopt, smoothing);
   check(!uses[0].rows.defined(), "a loss is computed with one adapter");
   const AdaptedParam* const adapted = uses[0].adapted;
   const Tensors of = tensors_of(*adapted, tensors_);
@@ -246,7 +246,7 @@ std::pair<Tensor, Tensor> Params::cross_entropy(std::string_view module, const T
   const Tensor given = dropped(*adapted, by_rows(x_RD, context_), context_).reshape(x_RD.sizes());
   const Tensor low = fn::linear(given, of.a.to(dtype)).mul(part.scale);
   const Tensor b_Vr = of.b.view({part.count, part.rank}).to(dtype);
-  return fn::chunked_cross_entropy(x_RD, w_VD, targets_R, weight, chunk, fn::LowRankLogits{low, b_Vr});
+  return fn::chunked_cross_entropy(x_RD, w_VD, targets_R, weight, chunk, fn::LowRankLogits{low, b_Vr}, smoothing);
 }
 
 }  // namespace lockstep

@@ -54,6 +54,7 @@ struct Context {
   double speech_loss_weight = 1.0;  // the same of a talker's: loss scale * its share / codes of the whole step
   bool gradients_only = false;      // run again on the way back: nobody reads what comes out
   int64_t loss_chunk = 512;         // rows of logits that exist at once
+  double label_smoothing = 0;       // the part of each label of a text that is spread over the vocabulary
   LogitsWanted logits = LogitsWanted::kNone;
   KvCache* cache = nullptr;                 // generation only: keys and values of earlier tokens
   KvCache* speech_cache = nullptr;          // the same of a talker's codes
@@ -91,7 +92,7 @@ class Params {
   Tensor rows(std::string_view module, const Tensor& ids) const;
   /// fn::chunked_cross_entropy over what linear() would give.
   std::pair<Tensor, Tensor> cross_entropy(std::string_view module, const Tensor& x_RD, const Tensor& targets_R,
-                                          double weight, int64_t chunk) const;
+                                          double weight, int64_t chunk, double smoothing) const;
 
  private:
   size_t index_of(std::string_view local) const;

@@ -38,7 +38,10 @@ Json identity_of(const AnswerFileOptions& options, int64_t batch_size, const Ses
                    {"temperature", sampling.temperature},
                    {"top_k", sampling.top_k},
                    {"top_p", sampling.top_p},
+                   {"min_p", sampling.min_p},
                    {"repetition_penalty", sampling.repetition_penalty},
+                   {"no_repeat_ngram_size", sampling.no_repeat_ngram_size},
+                   {"stop_words", sampling.stop_words},
                    {"skip_special_tokens", sampling.skip_special_tokens}});
   if (options.speech) {
     const SamplingOptions& drawn = options.speech->how.sampling;

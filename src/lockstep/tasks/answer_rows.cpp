@@ -18,6 +18,7 @@
 #include "lockstep/metric/program_values.h"
 #include "lockstep/tasks/metric_programs.h"
 #include "lockstep/tasks/rows_progress.h"
+#include "lockstep/text/tokenizer.h"
 
 namespace lockstep {
 namespace {
@@ -124,6 +125,7 @@ GenerateOptions generate_options(const Session& session, int64_t batch_size, int
   options.passes_positions = passes_positions(session.model().dims, max_length);
   options.penalises_prompt = !session.model().answers_from_embeddings;
   options.stop_tokens = session.processor().stop_tokens();
+  options.text_of = [&tokenizer = session.processor().tokenizer()](auto ids) { return tokenizer.decode(ids); };
   options.collate = session.collate();
   options.adapters = session.num_choices();
   options.remember_media = !session.options().placement.limited();  // a limit is for what is planned

@@ -27,6 +27,7 @@ std::optional<EvalDone> FineTuneRun::evaluate(int64_t step) {
   const int64_t total = val_rows_->size();
   RowsProgress progress(job_, events_, "evaluate", total);
   const EvaluateOptions options{.loss_chunk = train_options_.loss_chunk,
+                                .label_smoothing = train_options_.label_smoothing,
                                 .talker_loss_weight = train_options_.talker_loss_weight,
                                 .progress = [&](int64_t rows) { progress.reach(rows); },
                                 .stop_wanted = options_.stop_wanted};

@@ -42,6 +42,7 @@ RehearsalOptions FineTuneRun::rehearsed_devices() const {
   devices.save = options_.saves();
   devices.work.layout = options_.grouping.layout();
   devices.work.noise = options_.train.neftune_noise_alpha > 0;
+  devices.label_smoothing = options_.train.label_smoothing;
   devices.waiting_bytes = longest_ ? longest_->waiting_bytes(planned_.batch) : waiting_bytes_;
   return devices;
 }

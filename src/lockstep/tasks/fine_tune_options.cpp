@@ -227,14 +227,15 @@ std::string FineTuneOptions::fingerprint() const {
         step_parts.logging}},
       {"following",
        {logging_strategy, judged_by(), greater_is_better.value_or(false), greater_is_better.has_value(),
-        train.neftune_noise_alpha, train.early_stop_interval, train.early_stopping_patience, train.eval_on_start,
-        dataloader_drop_last, train.max_epochs, train.schedule_shape.as_json()}},
+        train.neftune_noise_alpha, train.label_smoothing, train.early_stop_interval, train.early_stopping_patience,
+        train.eval_on_start, train.eval_delay, dataloader_drop_last, train.max_epochs, train.schedule_shape.as_json()}},
       {"memory", {checkpoint_as_needed, batch.memory_fraction}},
       {"tuner", tuner.fingerprint()},
       {"saving", {save_only_model, save_total_limit, max_shard_bytes}},
       {"answers",
-       {predict_with_generate, max_new_tokens, sampling.temperature, sampling.top_k, sampling.top_p,
-        sampling.repetition_penalty, sampling.skip_special_tokens}}};
+       {predict_with_generate, max_new_tokens, sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p,
+        sampling.repetition_penalty, sampling.no_repeat_ngram_size, sampling.stop_words,
+        sampling.skip_special_tokens}}};
   return fmt::format("{:016x}", std::hash<std::string>()(all.dump()));
 }
 

@@ -182,7 +182,9 @@ void FineTuneRun::try_batch(const std::vector<Features>& rows) {
   const Modalities everywhere = trial.modalities;
   const double weight = 1.0 / static_cast<double>(std::max<int64_t>(1, trial.target_tokens));
   try {
-    executor.train(std::move(trial.flow), {.training = true, .loss_weight = weight}, everywhere, everywhere);
+    executor.train(std::move(trial.flow),
+                   {.training = true, .loss_weight = weight, .label_smoothing = options_.train.label_smoothing},
+                   everywhere, everywhere);
   } catch (const CollectiveError&) {
     throw;
   } catch (...) {

@@ -59,6 +59,7 @@ RehearsalOptions devices_of(const JobPlanOptions& options, const Job& job) {
     devices.save = options.job.saves();
     devices.work.layout = options.job.grouping.layout();
     devices.work.noise = options.job.train.neftune_noise_alpha > 0;
+    devices.label_smoothing = options.job.train.label_smoothing;
   }
   if (transport != Transport::kAuto) devices.transport = transport_name(transport);
   if (transport == Transport::kAuto && !devices.on_cpu) devices.transport = transport_name(Transport::kNccl);

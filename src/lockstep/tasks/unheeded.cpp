@@ -53,7 +53,6 @@ bool is_number(const Json& config, const char* name) { return config.contains(na
 
 /// Of generation_config.json, and not of ours.
 constexpr const char* kUnbuilt[] = {"num_beams",
-                                    "no_repeat_ngram_size",
                                     "encoder_repetition_penalty",
                                     "min_length",
                                     "min_new_tokens",
@@ -64,8 +63,6 @@ constexpr const char* kUnbuilt[] = {"num_beams",
                                     "forced_bos_token_id",
                                     "forced_eos_token_id",
                                     "exponential_decay_length_penalty",
-                                    "stop_strings",
-                                    "min_p",
                                     "typical_p",
                                     "epsilon_cutoff",
                                     "eta_cutoff",
@@ -100,10 +97,12 @@ void look_at_generation_config(Unheeded& all, const std::filesystem::path& model
   const auto tokens = static_cast<double>(usual_tokens);
   look("max_new_tokens", tokens, says_length, tokens);
   look("repetition_penalty", 1, o.repetition_penalty != 1, 1);
+  look("no_repeat_ngram_size", 0, o.no_repeat_ngram_size != 0, 0);
   if (config.value("do_sample", Json(false)) == Json(true) || o.temperature > 0) {
     // What transformers 5.23 takes where the file does not say it.
     look("temperature", 0, o.temperature > 0, 1);
     look("top_p", 1, o.top_p != 1, 1);
+    look("min_p", 0, o.min_p != 0, 0);
     look("top_k", 0, o.top_k != 0, o.temperature > 0 ? 0 : 50);
     if (by_default) said.insert(said.begin(), "do_sample true");
   }
@@ -129,6 +128,10 @@ void look_at_generation_config(Unheeded& all, const std::filesystem::path& model
   if (!said.empty()) {
     all.words.push_back(fmt::format("{} {} {} does as it says", join(said, ", "), whose, join(flags, " ")));
   }
+  const Json stops = config.value("stop_strings", Json());
+  if (!stops.empty() && o.stop_words.empty()) {
+    all.words.push_back(fmt::format("stop_strings {} {} --stop_words does as it says", short_value(stops), whose));
+  }
   if (!unbuilt.empty()) all.words.push_back(fmt::format("{} {} it is not built", join(unbuilt, ", "), whose));
 }
 
@@ -138,6 +141,7 @@ void look_at_sampling(Unheeded& all, const SamplingOptions& o) {
   all.unless(o.temperature > 0, "the likeliest token is taken (--temperature 0.7 draws)");
   all.look("--top_k", o.top_k, usual.top_k);
   all.look("--top_p", o.top_p, usual.top_p);
+  all.look("--min_p", o.min_p, usual.min_p);
 }
 
 /// Of a run that makes answers or not.
@@ -149,7 +153,10 @@ void look_at_answers(Unheeded& all, bool made, int64_t max_new_tokens, int64_t u
   all.look("--temperature", o.temperature, usual.temperature);
   all.look("--top_k", o.top_k, usual.top_k);
   all.look("--top_p", o.top_p, usual.top_p);
+  all.look("--min_p", o.min_p, usual.min_p);
   all.look("--repetition_penalty", o.repetition_penalty, usual.repetition_penalty);
+  all.look("--no_repeat_ngram_size", o.no_repeat_ngram_size, usual.no_repeat_ngram_size);
+  if (!o.stop_words.empty()) all.look_at("--stop_words " + join(o.stop_words, " "));
   all.look("--skip_special_tokens", o.skip_special_tokens, usual.skip_special_tokens);
 }
 
@@ -210,6 +217,7 @@ void look_at_evaluation(Unheeded& all, const FineTuneOptions& o) {
   all.look("--per_device_eval_batch_size", o.per_device_eval_batch_size, usual.per_device_eval_batch_size);
   all.look("--metric_for_best_model", o.metric_for_best_model, usual.metric_for_best_model);
   if (o.greater_is_better) all.look_at(fmt::format("--greater_is_better {}", *o.greater_is_better));
+  all.look("--eval_delay", o.train.eval_delay, usual.train.eval_delay);
   look_at_answers(all, o.predict_with_generate, o.max_new_tokens, usual.max_new_tokens, o.sampling);
   if (o.predict_with_generate)
     look_at_generation_config(all, o.run.model, o.sampling, o.max_new_tokens, usual.max_new_tokens);

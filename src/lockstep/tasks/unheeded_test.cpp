@@ -84,14 +84,22 @@ TEST(Unheeded, WhatAModelsOwnFileSaysOfAnswersIsTold) {
             "--repetition_penalty 1.05 --temperature 0.7 --top_p 0.8 --top_k 20 does as it says");
   answers.sampling = {.temperature = 1, .top_k = 5, .top_p = 0.5, .repetition_penalty = 1.1};
   EXPECT_EQ(flags(told()), Words{}) << "the person has said it";
+  says(R"({"do_sample": true, "top_p": 0.8, "min_p": 0.05, "no_repeat_ngram_size": 3, "stop_strings": ["\n\n"]})");
+  EXPECT_EQ(told(),
+            (Words{"no_repeat_ngram_size 3, min_p 0.05 of generation_config.json has no effect: "
+                   "--no_repeat_ngram_size 3 --min_p 0.05 does as it says",
+                   R"(stop_strings ["\n\n"] of generation_config.json has no effect: --stop_words does as it says)"}));
+  answers.sampling.min_p = 0.1, answers.sampling.no_repeat_ngram_size = 2, answers.sampling.stop_words = {"."};
+  EXPECT_EQ(flags(told()), Words{});
+  says(R"({"do_sample": true, "temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.05})");
   answers.sampling = {.temperature = 1, .repetition_penalty = 1.1};  // which takes neither of the others away
   const Words both{"top_p 0.8, top_k 20 of generation_config.json"};
   EXPECT_EQ(flags(told()), both);
   says(R"({"top_p": 0.8, "top_k": 20})");
   EXPECT_EQ(flags(told()), both) << "which count as soon as tokens are drawn";
   answers.sampling.top_k = 5;
-  says(R"({"do_sample": true, "min_p": 0.1, "typical_p": 1.0, "num_return_sequences": 1, "guidance_scale": 1.5})");
-  EXPECT_EQ(flags(told()), Words{"min_p 0.1, guidance_scale 1.5 of generation_config.json"});
+  says(R"({"do_sample": true, "top_h": 0.1, "typical_p": 1.0, "num_return_sequences": 1, "guidance_scale": 1.5})");
+  EXPECT_EQ(flags(told()), Words{"guidance_scale 1.5, top_h 0.1 of generation_config.json"});
   answers.sampling = {};
   says(R"({"do_sample": true, "top_p": 0.95})");
   ASSERT_EQ(told().size(), 1u);
@@ -99,14 +107,14 @@ TEST(Unheeded, WhatAModelsOwnFileSaysOfAnswersIsTold) {
       told()[0],
       "do_sample true, top_p 0.95 of generation_config.json has no effect: --temperature 1 --top_p 0.95 --top_k 50 "
       "does as it says");
-  says(R"({"do_sample": true, "min_p": 0.1, "typical_p": 1.0, "num_return_sequences": 1, "guidance_scale": 1.5})");
+  says(R"({"do_sample": true, "top_h": 0.1, "typical_p": 1.0, "num_return_sequences": 1, "guidance_scale": 1.5})");
   answers.sampling = {.temperature = 1, .top_k = 5, .repetition_penalty = 1.1};
   FineTuneOptions sft;
   sft.run.model = folder;
   sft.val_dataset = {"rows.jsonl"};
   sft.sampling = answers.sampling;
   sft.predict_with_generate = true;
-  EXPECT_EQ(flags(unheeded_words(sft, of_text())), Words{"min_p 0.1, guidance_scale 1.5 of generation_config.json"});
+  EXPECT_EQ(flags(unheeded_words(sft, of_text())), Words{"guidance_scale 1.5, top_h 0.1 of generation_config.json"});
   says(R"({"num_beams": 4, "suppress_tokens": [7], "bad_words_ids": null, "min_length": 0})");
   EXPECT_EQ(flags(told()), Words{"num_beams 4, suppress_tokens [7] of generation_config.json"});
   EXPECT_EQ(flags(unheeded_in_talk(answers, of_text())).size(), 1u);

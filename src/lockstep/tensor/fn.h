@@ -135,11 +135,13 @@ struct LowRankLogits {
 };
 /// Summed cross entropy of hidden[R,D] * w[V,D]^T against targets[R] (-100 ignored), times `weight`, without ever
 /// holding R*V logits: `chunk` rows at a time, on a GPU four times as many. Returns {loss f32 scalar, number of argmax hits i64 scalar}.
+/// `smoothing`: this part of each label is spread over the vocabulary, as transformers' LabelSmoother has it.
 /// Differentiable in hidden, w and what is added; the gradients are made in the forward pass, when wanted. Source: same mathematics as
 /// torch cross_entropy in float32.
 std::pair<Tensor, Tensor> chunked_cross_entropy(const Tensor& hidden, const Tensor& w, const Tensor& targets,
                                                 double weight, int64_t chunk,
-                                                const std::optional<LowRankLogits>& low = std::nullopt);
+                                                const std::optional<LowRankLogits>& low = std::nullopt,
+                                                double smoothing = 0);
 
 /// hidden[B*T rows] with rows `index` replaced by `media` rows; differentiable in both. hidden [B,T,D], media [.., D],
 /// index [M].

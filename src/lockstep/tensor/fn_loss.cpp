@@ -50,16 +50,19 @@ ChunkSums fused_chunk(Tensor& logits_CV, const Tensor& targets_C, double weight,
   return {losses_C.sum(), hits_C.sum(at::kLong)};
 }
 
-/// The same of LibTorch's ops, for other devices and dtypes.
-ChunkSums composed_chunk(Tensor& logits_CV, const Tensor& targets_C, double weight, bool grads) {
+/// The same of LibTorch's ops, for other devices and dtypes, and where labels are smoothed.
+ChunkSums composed_chunk(Tensor& logits_CV, const Tensor& targets_C, double weight, double smoothing, bool grads) {
   const Tensor counts_C = targets_C.ne(kIgnored);
   const Tensor target_C1 = targets_C.clamp_min(0).unsqueeze(1);
   const Tensor hits = logits_CV.argmax(1).eq(targets_C).sum();
   Tensor log_probs_CV = at::log_softmax(logits_CV, 1, at::kFloat);
-  const Tensor loss = log_probs_CV.gather(1, target_C1).squeeze(1).mul(counts_C).sum(at::kDouble).neg();
+  Tensor said_C = log_probs_CV.gather(1, target_C1).squeeze(1);
+  if (smoothing > 0) said_C = said_C.mul(1 - smoothing).add(log_probs_CV.mean(1), smoothing);
+  const Tensor loss = said_C.mul(counts_C).sum(at::kDouble).neg();
   if (grads) {
     Tensor d_CV = log_probs_CV.exp_();
-    d_CV.scatter_add_(1, target_C1, at::zeros_like(target_C1, d_CV.options()).sub(1.0));
+    d_CV.scatter_add_(1, target_C1, at::zeros_like(target_C1, d_CV.options()).sub(1.0 - smoothing));
+    if (smoothing > 0) d_CV.sub_(smoothing / static_cast<double>(d_CV.size(1)));
     d_CV.mul_(counts_C.unsqueeze(1)).mul_(weight);
     logits_CV.copy_(d_CV);
   }
@@ -85,7 +88,7 @@ class CrossEntropy final : public Function<CrossEntropy> {
  public:
   static Tensors forward(AutogradContext* ctx, const Tensor& hidden_RD, const Tensor& w_VD,
                          const std::optional<Tensor>& low, const std::optional<Tensor>& b, const Tensor& targets_R,
-                         double weight, int64_t chunk, Wanted want) {
+                         double weight, double smoothing, int64_t chunk, Wanted want) {
     const Tensor low_Rr = low.value_or(Tensor()), b_Vr = b.value_or(Tensor());
     const auto there = [&](const Tensor& small) {
       return hidden_RD.is_meta() || !small.defined() ? small : sent_to(small, hidden_RD.device());
@@ -110,9 +113,9 @@ class CrossEntropy final : public Function<CrossEntropy> {
       Tensor logits_CV = buffer_CV.narrow(0, 0, size);
       product_into(logits_CV, x_CD, w_VD.t());
       if (l_Rr.defined()) logits_CV.add_(product(here(l_Rr), b_Vr.t()));
-      const bool fused = has_kernels(x_RD) || gpu::has_kernels(x_RD);
+      const bool fused = smoothing == 0 && (has_kernels(x_RD) || gpu::has_kernels(x_RD));
       const auto sums = fused ? fused_chunk(logits_CV, here(labels_R), weight, grads)
-                              : composed_chunk(logits_CV, here(labels_R), weight, grads);
+                              : composed_chunk(logits_CV, here(labels_R), weight, smoothing, grads);
       loss.add_(sums.loss);
       hits.add_(sums.hits);
       if (want.hidden) here(dx_RD).copy_(product(logits_CV, w_VD));
@@ -146,7 +149,7 @@ class CrossEntropy final : public Function<CrossEntropy> {
       gpu::scale(grad.view({-1}), grads[0]);
       return grad;
     };
-    return {times(dx), times(dw), times(dl), times(db), Tensor(), Tensor(), Tensor(), Tensor()};
+    return {times(dx), times(dw), times(dl), times(db), Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 
  private:
@@ -172,7 +175,8 @@ class CrossEntropy final : public Function<CrossEntropy> {
 }  // namespace
 
 std::pair<Tensor, Tensor> chunked_cross_entropy(const Tensor& hidden, const Tensor& w, const Tensor& targets,
-                                                double weight, int64_t chunk, const std::optional<LowRankLogits>& low) {
+                                                double weight, int64_t chunk, const std::optional<LowRankLogits>& low,
+                                                double smoothing) {
   const auto wanted = [recording = at::GradMode::is_enabled()](const Tensor& x) {
     return recording && x.requires_grad();
   };
@@ -180,7 +184,8 @@ std::pair<Tensor, Tensor> chunked_cross_entropy(const Tensor& hidden, const Tens
   if (low) h = low->h, b = low->b;
   const Wanted want{.hidden = wanted(hidden), .w = wanted(w), .low = low && (wanted(low->h) || wanted(low->b))};
   const int64_t rows = gpu::has_kernels(hidden) ? kChunksOfGpu * chunk : chunk;
-  const auto made = CrossEntropy::apply(hidden.contiguous(), w, h, b, targets.contiguous(), weight, rows, want);
+  const auto made =
+      CrossEntropy::apply(hidden.contiguous(), w, h, b, targets.contiguous(), weight, smoothing, rows, want);
   return {made[0], made[1].detach()};
 }
 

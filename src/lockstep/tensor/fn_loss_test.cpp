@@ -30,19 +30,19 @@ struct Outcome {
   Tensor loss, hits, dhidden, dw;
 };
 
-Outcome ours(const Problem& p, at::ScalarType dtype, double weight, int64_t chunk) {
+Outcome ours(const Problem& p, at::ScalarType dtype, double weight, int64_t chunk, double smoothing = 0) {
   const Tensor hidden = p.hidden.to(dtype).detach().clone().requires_grad_(),
                w = p.w.to(dtype).detach().clone().requires_grad_();
-  const auto [loss, hits] = fn::chunked_cross_entropy(hidden, w, p.targets, weight, chunk);
+  const auto [loss, hits] = fn::chunked_cross_entropy(hidden, w, p.targets, weight, chunk, std::nullopt, smoothing);
   const auto grads = torch::autograd::grad({loss}, {hidden, w});
   return {loss.detach(), hits, grads[0], grads[1]};
 }
 
-Outcome whole(const Problem& p, at::ScalarType dtype, double weight) {
+Outcome whole(const Problem& p, at::ScalarType dtype, double weight, double smoothing = 0) {
   const Tensor hidden = p.hidden.to(dtype).to(at::kDouble).requires_grad_(),
                w = p.w.to(dtype).to(at::kDouble).requires_grad_();
   const Tensor logits = hidden.matmul(w.t());
-  const Tensor loss = at::cross_entropy_loss(logits, p.targets, {}, at::Reduction::Sum).mul(weight);
+  const Tensor loss = at::cross_entropy_loss(logits, p.targets, {}, at::Reduction::Sum, -100, smoothing).mul(weight);
   const auto grads = torch::autograd::grad({loss}, {hidden, w});
   return {loss.detach(), logits.argmax(1).eq(p.targets).sum(), grads[0], grads[1]};
 }
@@ -76,6 +76,19 @@ TEST(ChunkedCrossEntropy, HoldsInBfloat16AndHalf) {
       EXPECT_LE(relative(got.dhidden, wanted.dhidden), 2e-2 * unit);
       EXPECT_LE(relative(got.dw, wanted.dw), 2e-2 * unit);
     }
+  }
+}
+
+// LibTorch's label_smoothing is transformers' LabelSmoother: a part of each label over all the vocabulary.
+TEST(ChunkedCrossEntropy, SpreadsAPartOfEachLabel) {
+  const Problem p = problem(150, 24, 101, 3);
+  for (const int64_t chunk : {7, 1000}) {
+    const auto wanted = whole(p, at::kFloat, 0.01, 0.1), got = ours(p, at::kFloat, 0.01, chunk, 0.1);
+    EXPECT_GT(relative(wanted.loss, whole(p, at::kFloat, 0.01).loss), 1e-3);
+    EXPECT_LE(relative(got.loss, wanted.loss), 2e-6);
+    EXPECT_LE(relative(got.dhidden, wanted.dhidden), 4e-6);
+    EXPECT_LE(relative(got.dw, wanted.dw), 4e-6);
+    EXPECT_EQ(got.hits.item<int64_t>(), wanted.hits.item<int64_t>());
   }
 }
 

@@ -40,6 +40,7 @@ class EpochEnds {
   std::vector<double> losses;
   int64_t given_up = -1;  // the step whose evaluation is, once
   TrainOutcome outcome;
+  double eval_delay = 0;
 
   Followed go_on(double epochs, int64_t batch, int64_t accumulation, int64_t steps = -1) {
     const test::CaseProcessor processor(case_);
@@ -67,6 +68,7 @@ class EpochEnds {
                                .log_epochs = true,
                                .save_epochs = losses.empty(),
                                .eval_epochs = true,
+                               .eval_delay = eval_delay,
                                .logging_first_step = false,
                                .save_at_end = losses.empty(),
                                .save_best = !losses.empty(),
@@ -103,6 +105,20 @@ TEST(EpochEnds, AreWhereTheRowsEndWhateverTheBatchesWere) {
     EXPECT_EQ(rest.saved, Steps{5});
     const Followed last = resumed.go_on(3, 3, 1);
     for (const Steps& steps : {last.saved, last.evaluated, last.told}) EXPECT_EQ(steps, (Steps{9, 13}));
+  });
+}
+
+TEST(EpochEnds, AreEvaluatedFromTheDelayOnAndAtTheEndInAnyCase) {
+  const test::Case c = run_of(4);
+  const test::File file(c);
+  const Dataset data = file.read();
+  run_ranks(1, [&](Rank& rank) {
+    for (const auto& [delay, expected] :
+         std::vector<std::pair<double, Steps>>{{2, {4, 6, 8}}, {2.5, {6, 8}}, {100, {8}}}) {
+      EpochEnds run(rank, c, data);
+      run.eval_delay = delay;
+      EXPECT_EQ(run.go_on(4, 2, 1).evaluated, expected) << delay;
+    }
   });
 }
 

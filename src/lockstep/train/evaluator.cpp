@@ -16,8 +16,11 @@ struct BatchSums {
   double loss = 0, correct = 0, speech_loss = 0;
 };
 
-BatchSums run(Executor& executor, MicroBatch& micro, int64_t loss_chunk) {
-  const Context context{.training = true, .loss_weight = 1.0, .loss_chunk = loss_chunk};
+BatchSums run(Executor& executor, MicroBatch& micro, const EvaluateOptions& options) {
+  const Context context{.training = true,
+                        .loss_weight = 1.0,
+                        .loss_chunk = options.loss_chunk,
+                        .label_smoothing = options.label_smoothing};
   const Flow out = executor.forward(std::move(micro.flow), context, micro.here, micro.anywhere);
   if (micro.here.empty()) return {};
   const Tensor* speech_loss = out.find("speech_loss");
@@ -59,7 +62,7 @@ LossFigures run_evaluation(Executor& executor, Loader& loader, const CollateOpti
     figures.target_tokens += window.target_tokens;
     codes += window.speech_targets;
     MicroBatch& micro = window.micro_batches[0];
-    mine.push_back(micro.anywhere.empty() ? BatchSums{} : run(executor, micro, options.loss_chunk));
+    mine.push_back(micro.anywhere.empty() ? BatchSums{} : run(executor, micro, options));
     if (!micro.anywhere.empty() && options.progress) options.progress(figures.rows);
   }
   const BatchSums sum = total(control, mine);

@@ -23,6 +23,7 @@ struct LossFigures {
 
 struct EvaluateOptions {
   int64_t loss_chunk = 512;
+  double label_smoothing = 0;
   double talker_loss_weight = 1.0;
   std::function<void(int64_t rows_done)> progress;
   std::function<bool()> stop_wanted = {};  // asked once a micro-batch; empty: it goes to its end

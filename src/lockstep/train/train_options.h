@@ -26,10 +26,12 @@ struct TrainOptions {
   LossScaling loss_scaling;    // where float16 is computed
   int64_t loss_chunk = 512;
   double neftune_noise_alpha = 0;   // of noise on embeddings; 0: none
+  double label_smoothing = 0;       // part of each label of a text that is spread over the vocabulary
   double talker_loss_weight = 1.0;  // of the mean loss of codes of speech, beside that of text
   int64_t logging_steps = 5, save_steps = 500, eval_steps = 500;  // 0: never
   /// At the end of each epoch, wherever ranks and batches put it; the steps are then those that a whole one has.
   bool log_epochs = false, save_epochs = false, eval_epochs = false;
+  double eval_delay = 0;  // no evaluation is due before so many steps, or epochs where these are what is followed
   bool logging_first_step = true;
   bool save_at_end = true, eval_at_end = true;
   bool save_best = false;               // behind evaluations that were better than all before them

@@ -149,7 +149,8 @@ void Trainer::advance(TrainOutcome& outcome) {
   const bool last = state_.global_step == state_.max_steps;
   const bool first = state_.global_step == 1 && options_.logging_first_step;
   if (options_.logs && (first || last || is_due(options_.logging_steps, options_.log_epochs))) log(figures);
-  after_step(outcome, is_due(options_.eval_steps, options_.eval_epochs) || (last && options_.eval_at_end));
+  const bool due = is_due(options_.eval_steps, options_.eval_epochs) && !is_delayed();
+  after_step(outcome, due || (last && options_.eval_at_end));
 }
 
 /// Its evaluation and its checkpoint, and whether it was the last.
@@ -216,7 +217,8 @@ Trainer::Sums Trainer::accumulate(Window& window) {
                         .loss_weight = loss_scale_.value() / static_cast<double>(window.target_tokens),
                         .speech_loss_weight = loss_scale_.value() * options_.talker_loss_weight /
                                               static_cast<double>(std::max<int64_t>(1, window.speech_targets)),
-                        .loss_chunk = options_.loss_chunk};
+                        .loss_chunk = options_.loss_chunk,
+                        .label_smoothing = options_.label_smoothing};
   parts_.executor.grads().clear();
   std::vector<TrainInput> inputs;
   double computed = 0;
@@ -327,6 +329,12 @@ void Trainer::count(const Window& window, const Figures& figures) {
 /// `epochs`: at their ends instead, where the cursor stands before the next one's first row.
 bool Trainer::is_due(int64_t every, bool epochs) const {
   return epochs ? state_.cursor.rows == 0 : every > 0 && state_.global_step % every == 0;
+}
+
+/// Source: transformers 5.23 trainer_callback.py, DefaultFlowCallback.
+bool Trainer::is_delayed() const {
+  const double reached = options_.eval_epochs ? state_.epoch : static_cast<double>(state_.global_step);
+  return reached < options_.eval_delay;
 }
 
 /// False: it was given up for a wish to stop.

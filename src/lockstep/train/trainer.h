@@ -105,6 +105,7 @@ class Trainer {
   void stop_early(TrainOutcome& outcome, int64_t patience, int64_t in_vain, std::string_view what);
   void save(TrainOutcome& outcome);
   bool is_due(int64_t every, bool epochs) const;
+  bool is_delayed() const;
 
   TrainerParts parts_;
   TrainOptions options_;

@@ -58,7 +58,8 @@ Flow LanguageHead::forward(const Params& params, const Flow& in, const Context& 
   if (labels_BT != nullptr) {
     const auto loss_of = [&](const Tensor& some_BT) {
       return params.cross_entropy("", h_BTD.reshape({-1, h_BTD.size(2)}), shifted(some_BT).reshape({-1}),
-                                  context.*place_.loss_weight, context.loss_chunk);
+                                  context.*place_.loss_weight, context.loss_chunk,
+                                  place_.slots.empty() ? context.label_smoothing : 0);
     };
     const Tensor* weighted_KBT = place_.slots.empty() ? in.find(kWeighted) : nullptr;
     auto [loss, correct] = loss_of(weighted_KBT == nullptr ? *labels_BT : weighted_KBT->select(0, 0));
