@@ -130,7 +130,8 @@ bool add_entry(NamedData& data, const std::string& name, const std::vector<std::
     const auto entry = find_entry(file, name, known);
     if (!entry) continue;
     data.mapping = entry->mapping;
-    data.media_dir = fs::absolute(file).parent_path().string();
+    data.media_dir =
+        entry->media_dir.empty() ? fs::absolute(file).parent_path().string() : fs::absolute(entry->media_dir).string();
     if (data.count < 0) data.count = entry->count;
     std::vector<std::string> wanted = subsets;
     if (wanted.empty() && !entry->subset.empty()) wanted = {entry->subset};

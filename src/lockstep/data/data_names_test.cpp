@@ -206,6 +206,29 @@ TEST_F(NamedDataTest, NamesOfMsSwiftAreFilesWithColumns) {
             std::string::npos);
 }
 
+TEST_F(NamedDataTest, NamesOfInternVlsMetaFilesAreFilesWithPicturesOfTheirOwn) {
+  const std::string file = write("rows/x.jsonl", row("a") + row("b") + row("c"));
+  write("pictures/a.png", "");
+  write("rows/seen.jsonl", R"({"image": "a.png", "query": "<image>q", "response": "a"})"
+                           "\n");
+  const std::string info = write("meta.json", R"({
+      "plain": {"root": "", "annotation": "rows/x.jsonl", "data_augment": false, "repeat_time": 1, "length": "three"},
+      "seen": {"root": "pictures", "annotation": "rows/seen.jsonl"},
+      "twice": {"root": "", "annotation": "rows/x.jsonl", "repeat_time": 2, "length": 3},
+      "part": {"root": "", "annotation": "rows/x.jsonl", "repeat_time": 0.7, "length": 3},
+      "unknown": {"root": "", "annotation": "rows/x.jsonl", "repeat_time": 2},
+      "spoiled": {"root": "", "annotation": "rows/x.jsonl", "data_augment": true},
+      "more": {"root": "", "annotation": "rows/x.jsonl", "video_fps": 2}})");
+  const DatasetOptions options{.infos = {info}};
+  EXPECT_EQ(read({"plain"}, options), read({file}));
+  EXPECT_EQ(Dataset({"seen"}, options).sample(0).images.at(0), (folder_ / "pictures/a.png").string());
+  EXPECT_EQ(Dataset({"twice"}, options).size(), 6);
+  EXPECT_EQ(Dataset({"part"}, options).size(), 2);
+  EXPECT_NE(read({"unknown"}, options).find("expected a repeat_time above 0 beside the length"), std::string::npos);
+  EXPECT_NE(read({"spoiled"}, options).find("data_augment: expected false, found true"), std::string::npos);
+  EXPECT_NE(read({"more"}, options).find("found \"video_fps\""), std::string::npos);
+}
+
 TEST_F(NamedDataTest, RowsAreDrawnByTheSeedWhereAPersonAsksForSome) {
   std::string text;
   for (int i = 0; i < 10; ++i) text += row(std::to_string(i));

@@ -195,6 +195,34 @@ InfoEntry swift_entry(const Entry& entry, const fs::path& folder) {
   return made;
 }
 
+/// As the script finds it from where it is started, or else beside the file.
+std::string found_from(const fs::path& folder, const std::string& path) {
+  return (fs::exists(path) ? fs::path(path) : folder / path).lexically_normal().string();
+}
+
+/// Source: OpenGVLab/InternVL, internvl_chat/internvl/train/internvl_chat_finetune.py build_datasets.
+InfoEntry internvl_entry(const Entry& entry, const fs::path& folder) {
+  entry.expect_only({"root", "annotation", "data_augment", "max_dynamic_patch", "repeat_time", "length"});
+  InfoEntry made;
+  made.path = found_from(folder, entry.text("annotation"));
+  if (const std::string root = entry.text("root"); !root.empty()) made.media_dir = found_from(folder, root);
+  if (entry.flag("data_augment")) {
+    throw data_error(fmt::format("{}: data_augment: expected false, found true", entry.where()),
+                     "pictures are learnt as they are: none is compressed anew at random");
+  }
+  const Json* times = entry.find("repeat_time");
+  if (times == nullptr || (times->is_number() && times->get<double>() == 1)) return made;
+  const Json* length = entry.find("length");
+  const bool counted = length != nullptr && length->is_number_integer() && length->get<int64_t>() > 0;
+  if (!times->is_number() || !(times->get<double>() > 0) || !counted) {
+    throw data_error(fmt::format("{}: expected a repeat_time above 0 beside the length in rows, found {} and {}",
+                                 entry.where(), Entry::shown(*times),
+                                 length == nullptr ? "none" : Entry::shown(*length)));
+  }
+  made.count = static_cast<int64_t>(times->get<double>() * static_cast<double>(length->get<int64_t>()));
+  return made;
+}
+
 }  // namespace
 
 std::optional<InfoEntry> find_entry(const fs::path& file, const std::string& name, std::vector<std::string>& known) {
@@ -213,7 +241,8 @@ std::optional<InfoEntry> find_entry(const fs::path& file, const std::string& nam
     for (const auto& [key, value] : json.items()) known.push_back(key);
     const auto found = json.find(name);
     if (found == json.end()) return std::nullopt;
-    return factory_entry({*found, fmt::format("{}: \"{}\"", file.string(), name)}, folder);
+    const Entry entry(*found, fmt::format("{}: \"{}\"", file.string(), name));
+    return entry.find("annotation") == nullptr ? factory_entry(entry, folder) : internvl_entry(entry, folder);
   }
   for (size_t i = 0; i < json.size(); ++i) {
     const Entry entry(json[i], fmt::format("{}[{}]", file.string(), i));

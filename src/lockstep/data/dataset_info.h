@@ -1,4 +1,4 @@
-// Entries of LLaMA-Factory's dataset_info.json (an object by name) and of ms-swift's (a list).
+// Entries of LLaMA-Factory's dataset_info.json and of InternVL's meta files (objects by name) and of ms-swift's (a list).
 #pragma once
 
 #include <filesystem>
@@ -16,6 +16,7 @@ struct InfoEntry {
   int64_t count = -1;                // rows wanted; -1: all
   std::vector<std::string> subsets;  // that an entry of ms-swift lists
   RowMapping mapping;
+  std::string media_dir;  // where its relative media are; empty: beside the file of entries
 };
 
 /// What `file` says of `name`; nothing where it does not know it. `known` grows by its names. Throws UserError(kData) for a file
