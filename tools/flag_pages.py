@@ -38,6 +38,9 @@ Without `--tuner_type` adapters are trained, at a rate of 1e-4, as ms-swift does
 `app`, `rollout`, `sample`, `web-ui` and `megatron` are refused by name. Without `--metric_for_best_model` the lowest loss is the best also where
 answers are generated, which ms-swift then judges by `rouge-l`.
 
+An empty `"system"` of a row is as none: the chat template writes its own message where it has one, as in LLaMA-Factory; ms-swift writes none.
+Two turns of one side behind one another stay two (ms-swift joins them), and a notice names the first such row of a file.
+
 An answer ends with its stop token here. ms-swift learns the line break behind `<|im_end|>` too, one easy token a turn, so that its losses are lower for
 the same weights. It breaks the line behind every picture of InternVL; here a picture that a text marks stays as it is written. Pictures of Qwen's families have the size, the
 filter and the budget of the folder's own processor, where ms-swift has those of qwen_vl_utils (Pillow's bicubic filter, 16384 tokens at most), and are

@@ -255,6 +255,24 @@ TEST_F(NamedDataTest, AColumnThatNoFormReadsIsNamedOnceAFile) {
   EXPECT_EQ(data.notices()[0], path + ": not read: b, imagez");
 }
 
+TEST_F(NamedDataTest, WhoSpeaksTwiceIsToldOnceAFile) {
+  const auto turns = [](const std::vector<std::string>& roles) {
+    std::string text;
+    for (const auto& role : roles)
+      text += fmt::format(R"({}{{"role": "{}", "content": "x"}})", text.empty() ? "" : ", ", role);
+    return fmt::format("{{\"messages\": [{}]}}\n", text);
+  };
+  const std::string usual = turns({"system", "user", "assistant", "tool", "tool", "assistant", "user", "assistant"});
+  EXPECT_EQ(Dataset({write("a.jsonl", usual)}, {}).notices().size(), 0U);
+  for (const char* side : {"user", "assistant"}) {
+    const std::string twice = turns({"user", side, side, "assistant"});
+    const std::string path = write("b.jsonl", usual + twice + twice);
+    const auto told = Dataset({path}, {}).notices();
+    ASSERT_EQ(told.size(), 1U);
+    EXPECT_NE(told[0].find("as in " + path + ":2, are two turns"), std::string::npos) << told[0];
+  }
+}
+
 TEST_F(NamedDataTest, RowsWhoseTypesDifferAreEachReadByThemselves) {
   // What a table of one type for each column cannot hold: LlamaFactory#6298, #7266, #8805.
   EXPECT_EQ(

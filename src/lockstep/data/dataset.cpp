@@ -148,6 +148,12 @@ struct Dataset::Impl {
       notices.push_back(fmt::format("{}: not read: \"objects\" of rows whose texts have neither {} nor {}, as {}", name,
                                     kBoxMark, kRefMark, verdict.unmarked));
     }
+    if (!verdict.repeated.empty()) {
+      notices.push_back(fmt::format(
+          "{}: two turns of one side behind one another, as in {}, are two turns for the chat template too; "
+          "ms-swift joins them, and LLaMA-Factory leaves such rows out",
+          name, verdict.repeated));
+    }
     mapped.merge(verdict.mapped);
     mix_in(hash, std::filesystem::path(name).filename().string());
     mix_in(hash, fmt::format("{} {}", content, verdict.whole.size()));

@@ -168,6 +168,17 @@ TEST(RowForms, ContentOfAPartIsReadUnderEveryName) {
     EXPECT_EQ(read(part("video")), R"(user: <video>q; video "data:;base64,AA==")");
     EXPECT_EQ(sample_from_row(Json::parse(part("audio")), "a", "/data").audios.at(0), "data:;base64,AA==");
   }
+  for (const char* part :
+       {R"({"type": "image", "data": {"path": "a.png"}})", R"({"type": "image", "data": {"url": "a.png"}})",
+        R"({"type": "image_url", "image_url": {"image": {"path": "a.png"}}})"}) {
+    EXPECT_EQ(read(fmt::format(R"({{"query": [{}, {{"type": "text", "text": "q"}}]}})", part)),
+              "user: <image>q; images /data/a.png");
+  }
+  EXPECT_EQ(read(R"({"query": "q", "images": [{"image": {"bytes": "AA==", "path": "a.png"}}]})"),
+            "user: <image>q; images data:;base64,AA==");
+  EXPECT_NE(read(R"({"query": "q", "images": [{"image": {"path": "a.png", "max_pixels": 9}}]})")
+                .find("no size of one picture"),
+            std::string::npos);
   EXPECT_EQ(read(R"({"query": "q", "images": ["DATA:image/png;BASE64,AA=="]})"),
             "user: <image>q; images data:image/png;BASE64,AA==");
 }

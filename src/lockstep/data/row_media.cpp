@@ -214,6 +214,11 @@ std::string RowMedia::reference(const Json& value, const std::string& field) con
     for (const char* key : {"bytes", "base64", "data", "path", "url", "image", "audio"}) {
       const auto it = value.find(key);
       if (it == value.end() || is_empty(*it)) continue;
+      if (it->is_object()) {  // {"data": {"path": …}}, whose own wishes are those of the whole
+        refuse_size(*it, fmt::format("{}.{}", field, key));
+        refuse_part(*it, fmt::format("{}.{}", field, key));
+        return reference(*it, fmt::format("{}.{}", field, key));
+      }
       if (!it->is_string()) throw field_error(where_, fmt::format("{}.{}", field, key), "text", *it);
       const auto text = it->get<std::string>();
       return is_content(key) && !is_data_uri(text) ? "data:;base64," + text : path_reference(text, field);

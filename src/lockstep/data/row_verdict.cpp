@@ -19,6 +19,14 @@ namespace {
 
 constexpr size_t kMostNames = 50;  // of columns that are told
 
+/// Which other stacks join (ms-swift) or leave out (LLaMA-Factory).
+bool speaks_twice(const Sample& sample) {
+  const auto& turns = sample.messages;
+  return std::adjacent_find(turns.begin(), turns.end(), [](const Message& a, const Message& b) {
+           return a.role == b.role && (a.role == "user" || a.role == "assistant");
+         }) != turns.end();
+}
+
 FileVerdict judge_rows(const RowSource& source, size_t begin, size_t end) {
   FileVerdict verdict;
   for (size_t row = begin; row < end; ++row) {
@@ -32,6 +40,7 @@ FileVerdict judge_rows(const RowSource& source, size_t begin, size_t end) {
       const Json json = mapped_row(std::move(raw), source.mapping, where);
       const Sample sample = sample_from_row(json, where, MediaFolders(source.folders.folders, /*look=*/false));
       if (verdict.unmarked.empty() && leaves_out_objects(json, sample)) verdict.unmarked = where;
+      if (verdict.repeated.empty() && speaks_twice(sample)) verdict.repeated = where;
       verdict.whole.push_back(static_cast<int64_t>(row));
       for (auto& name : unread_columns(json)) {
         if (verdict.unread.size() < kMostNames) verdict.unread.insert(std::move(name));
@@ -93,6 +102,7 @@ FileVerdict judge_file(const RowSource& source) {
     all.recased.merge(part.recased);
     all.mapped.merge(part.mapped);
     if (all.unmarked.empty()) all.unmarked = part.unmarked;
+    if (all.repeated.empty()) all.repeated = part.repeated;
   }
   return all;
 }

@@ -33,6 +33,7 @@ struct FileVerdict {
   std::set<std::string> recased;  // columns that are read by other letters: "Images as images"
   std::set<std::string> mapped;   // columns of --columns that a row has
   std::string unmarked;           // the first row whose boxes no text has a place for; empty: there is none
+  std::string repeated;           // the first row in which somebody speaks twice in a row; empty: there is none
 };
 
 /// Every row is parsed once, on several threads where that pays: the verdict does not depend on their number. Of a table the first
