@@ -21,6 +21,8 @@ RULES = {  # what rules do, in a word
     "conversation": "`--conversation plain`; v1 and mistral_instruct are the templates that there are", "recompute": "`--gradient_checkpointing`", "quant_storage": "no number depends on it; `export` writes uint8",
     "do_sample": "`--temperature 0`, or 1", "temperature": "`--temperature`; nothing where do_sample is false", "lora_dtype": "float32, which is what adapters are kept in", "system": "`--system`; an empty one changes nothing, and is told of",
     "answer_length": "nothing: `--max_new_tokens` bounds answers, `--cutoff_len` (`--max_length`) rows", "packing_strategy": "`--packing_strategy`: binpack is best_fit", "sampling_strategy": "`--group_by_length`, `--dataset_shuffle`",
+    "tuned_part": "`--freeze_vit`, `--freeze_aligner`, `--freeze_llm` the other way round", "attention_adapters": "`--tuner_type lora` on q_proj, k_proj, v_proj and o_proj", "data_sets_used": "`--dataset`, and what Qwen-VL's script does where nothing is said",
+    "pixel_limits": "MAX_PIXELS and MIN_PIXELS beside dataset_use, else `--max_pixels`", "frame_limits": "FPS_MAX_FRAMES, FPS_MIN_FRAMES",
     "meta_path": "`--dataset` and `--custom_dataset_info`, MAX_NUM", "tiles": "MAX_NUM of InternVL; without dynamic_image_size a picture is one tile", "tile_size": "INPUT_SIZE of InternVL",
     "row_length": "`--max_length`, `--truncation_strategy right`", "llm_adapters": "`--tuner_type lora` (lora_llm where the tower or the projector is trained), with this rank and twice of it", "frozen_llm": "`--freeze_llm`; nothing beside use_llm_lora",
     "loader_order": "`--dataset_shuffle`: a new order each epoch, or that of the files",

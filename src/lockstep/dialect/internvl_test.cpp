@@ -25,7 +25,7 @@ class InternVlScript : public InTestFolder {
   }
 };
 
-bool has(const std::string& words, const std::string& some) {
+bool says(const std::string& words, const std::string& some) {
   return words.find(" " + some + " ") != std::string::npos;
 }
 
@@ -33,10 +33,10 @@ TEST_F(InternVlScript, NamesDataSetsAndTheirTiles) {
   const std::string file =
       meta(R"({"a": {"annotation": "a.jsonl"}, "b": {"annotation": "b.jsonl", "max_dynamic_patch": 6}})");
   const std::string cut = words_of({"--meta_path", file, "--dynamic_image_size", "True", "--max_dynamic_patch", "6"});
-  EXPECT_TRUE(has(cut, "--dataset a b")) << cut;
-  EXPECT_TRUE(has(cut, "--custom_dataset_info " + file)) << cut;
-  EXPECT_TRUE(has(cut, "--media_variable MAX_NUM=6")) << cut;
-  EXPECT_TRUE(has(words_of({"--meta_path", file}), "--media_variable MAX_NUM=1")) << "whole pictures";
+  EXPECT_TRUE(says(cut, "--dataset a b")) << cut;
+  EXPECT_TRUE(says(cut, "--custom_dataset_info " + file)) << cut;
+  EXPECT_TRUE(says(cut, "--media_variable MAX_NUM=6")) << cut;
+  EXPECT_TRUE(says(words_of({"--meta_path", file}), "--media_variable MAX_NUM=1")) << "whole pictures";
   EXPECT_THROW((void)words_of({"--meta_path", file, "--dynamic_image_size", "True"}), UserError) << "12 and 6";
   EXPECT_THROW((void)words_of({"--meta_path", meta("[]")}), UserError);
 }
@@ -44,27 +44,27 @@ TEST_F(InternVlScript, NamesDataSetsAndTheirTiles) {
 TEST_F(InternVlScript, TrainsAdaptersOnTheLanguageModelThatItFreezes) {
   const std::string alone =
       words_of({"--freeze_llm", "True", "--freeze_mlp", "True", "--freeze_backbone", "True", "--use_llm_lora", "16"});
-  EXPECT_TRUE(has(alone, "--tuner_type lora")) << alone;
-  EXPECT_TRUE(has(alone, "--lora_rank 16")) << alone;
-  EXPECT_TRUE(has(alone, "--lora_alpha 32")) << alone;
-  EXPECT_TRUE(has(alone, "--lora_dropout 0.05")) << alone;
-  EXPECT_FALSE(has(alone, "--freeze_llm true")) << alone;
+  EXPECT_TRUE(says(alone, "--tuner_type lora")) << alone;
+  EXPECT_TRUE(says(alone, "--lora_rank 16")) << alone;
+  EXPECT_TRUE(says(alone, "--lora_alpha 32")) << alone;
+  EXPECT_TRUE(says(alone, "--lora_dropout 0.05")) << alone;
+  EXPECT_FALSE(says(alone, "--freeze_llm true")) << alone;
   const std::string beside =
       words_of({"--freeze_llm", "True", "--freeze_mlp", "False", "--freeze_backbone", "True", "--use_llm_lora", "16"});
-  EXPECT_TRUE(has(beside, "--tuner_type lora_llm")) << beside;
+  EXPECT_TRUE(says(beside, "--tuner_type lora_llm")) << beside;
   const std::string none = words_of({"--freeze_llm", "True", "--freeze_mlp", "False", "--use_llm_lora", "0"});
-  EXPECT_TRUE(has(none, "--tuner_type full")) << none;
-  EXPECT_TRUE(has(none, "--freeze_llm true")) << none;
+  EXPECT_TRUE(says(none, "--tuner_type full")) << none;
+  EXPECT_TRUE(says(none, "--freeze_llm true")) << none;
 }
 
 TEST_F(InternVlScript, CutsRowsAndRefusesWhatWouldBeOtherNumbers) {
   const std::string words =
       words_of({"--max_seq_length", "4096", "--force_image_size", "448", "--grad_checkpoint", "True", "--conv_style",
                 "internvl2_5", "--drop_path_rate", "0.0", "--ps_version", "v2", "--down_sample_ratio", "0.5"});
-  EXPECT_TRUE(has(words, "--max_length 4096")) << words;
-  EXPECT_TRUE(has(words, "--truncation_strategy right")) << words;
-  EXPECT_TRUE(has(words, "--gradient_checkpointing true")) << words;
-  EXPECT_TRUE(has(words, "--media_variable INPUT_SIZE=448")) << words;
+  EXPECT_TRUE(says(words, "--max_length 4096")) << words;
+  EXPECT_TRUE(says(words, "--truncation_strategy right")) << words;
+  EXPECT_TRUE(says(words, "--gradient_checkpointing true")) << words;
+  EXPECT_TRUE(says(words, "--media_variable INPUT_SIZE=448")) << words;
   for (const std::vector<std::string>& asked : std::vector<std::vector<std::string>>{{"--drop_path_rate", "0.1"},
                                                                                      {"--loss_reduction", "square"},
                                                                                      {"--use_backbone_lora", "8"},

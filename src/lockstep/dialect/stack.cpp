@@ -63,6 +63,8 @@ std::string stack_name(Stack stack) {
 Stack recognise_stack(const std::vector<GivenFlag>& flags) {
   if (any_given(flags, {"model", "model_id_or_path", "adapters", "ckpt_dir"})) return Stack::kSwift;
   if (!any_given(flags, {"model_name_or_path", "adapter_name_or_path"})) return Stack::kSwift;
+  // Qwen-VL's script has words of LLaVA's beside its own.
+  if (any_given(flags, {"tune_mm_llm", "tune_mm_mlp", "tune_mm_vision", "dataset_use"})) return Stack::kTrainer;
   for (const Stack stack : {Stack::kLlava, Stack::kMiniCpm, Stack::kLlamaFactory}) {
     if (any_given(flags, marks_of(stack))) return stack;
   }

@@ -262,8 +262,8 @@ std::string verb_meant(const std::string& verb, const std::vector<std::string>& 
 }
 
 Rule rule_named(const std::string& name) {
-  for (const auto* rules :
-       {&model_rules(), &row_rules(), &training_rules(), &run_rules(), &accelerate_rules(), &internvl_rules()}) {
+  for (const auto* rules : {&model_rules(), &row_rules(), &training_rules(), &run_rules(), &accelerate_rules(),
+                            &internvl_rules(), &qwen_rules()}) {
     const auto at = rules->find(name);
     if (at != rules->end()) return at->second;
   }

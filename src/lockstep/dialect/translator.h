@@ -88,6 +88,7 @@ const std::map<std::string, Rule>& training_rules();
 const std::map<std::string, Rule>& run_rules();
 const std::map<std::string, Rule>& accelerate_rules();
 const std::map<std::string, Rule>& internvl_rules();
+const std::map<std::string, Rule>& qwen_rules();
 
 /// "--own value", cut where it is long.
 std::string shown_flag(const std::string& own, const std::vector<std::string>& values);
