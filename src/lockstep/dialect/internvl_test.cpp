@@ -14,7 +14,7 @@ namespace {
 class InternVlScript : public InTestFolder {
  protected:
   /// All words that the script's become, with a blank at both ends.
-  std::string words_of(std::vector<std::string> more) const {
+  std::string words_of(const std::vector<std::string>& more) const {
     std::vector<std::string> words{"--model_name_or_path", "m"};
     words.insert(words.end(), more.begin(), more.end());
     return " " + join(translate("sft", words, [](const std::string&) { return true; }).words, " ") + " ";

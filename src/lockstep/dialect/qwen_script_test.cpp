@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-std::string qwen_words(std::vector<std::string> more) {
+std::string qwen_words(const std::vector<std::string>& more) {
   std::vector<std::string> words{"--model_name_or_path", "m", "--dataset_use", "a.json,b.json"};
   words.insert(words.end(), more.begin(), more.end());
   return " " + join(translate("sft", words, [](const std::string&) { return true; }).words, " ") + " ";

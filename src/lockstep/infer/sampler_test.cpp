@@ -81,7 +81,7 @@ TEST(Sampler, LetsNoRowOfTokensStandTwice) {
 }
 
 TEST(Sampler, MinPLeavesOutWhatIsFarBelowTheLikeliest) {
-  const auto drawn = [](SamplingOptions options) {
+  const auto drawn = [](const SamplingOptions& options) {
     std::set<int32_t> found;
     for (int64_t i = 0; i < 400; ++i) found.insert(draw(options, i));
     return found;

@@ -217,6 +217,8 @@ void look_at_evaluation(Unheeded& all, const FineTuneOptions& o) {
   all.look("--per_device_eval_batch_size", o.per_device_eval_batch_size, usual.per_device_eval_batch_size);
   all.look("--metric_for_best_model", o.metric_for_best_model, usual.metric_for_best_model);
   if (o.greater_is_better) all.look_at(fmt::format("--greater_is_better {}", *o.greater_is_better));
+  if (o.eval_strategy == "end")
+    all.unless(false, "the one evaluation comes behind the last step (--eval_strategy end)");
   all.look("--eval_delay", o.train.eval_delay, usual.train.eval_delay);
   look_at_answers(all, o.predict_with_generate, o.max_new_tokens, usual.max_new_tokens, o.sampling);
   if (o.predict_with_generate)

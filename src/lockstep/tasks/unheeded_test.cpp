@@ -53,6 +53,13 @@ TEST(Unheeded, IsNothingThatNobodySaid) {
   EXPECT_EQ(flags(unheeded_words(tuned, of_text())), (Words{"--max_pixels 589824", "--freeze_vit true"}));
   tuned.run.unsaid = {"--max_pixels"};
   EXPECT_EQ(flags(unheeded_words(tuned, of_text())), Words{"--freeze_vit true"});
+  FineTuneOptions judged;
+  judged.train.eval_delay = 3;
+  EXPECT_EQ(flags(unheeded_words(judged, of_text())), Words{"--eval_delay 3"}) << "of no rows";
+  judged.val_dataset = {"rows.jsonl"};
+  EXPECT_EQ(flags(unheeded_words(judged, of_text())), Words{});
+  judged.eval_strategy = "end";
+  EXPECT_EQ(flags(unheeded_words(judged, of_text())), Words{"--eval_delay 3"});
 }
 
 TEST(Unheeded, AnotherBeginningOfAdaptersThatGoOnIsTold) {
@@ -86,9 +93,10 @@ TEST(Unheeded, WhatAModelsOwnFileSaysOfAnswersIsTold) {
   EXPECT_EQ(flags(told()), Words{}) << "the person has said it";
   says(R"({"do_sample": true, "top_p": 0.8, "min_p": 0.05, "no_repeat_ngram_size": 3, "stop_strings": ["\n\n"]})");
   EXPECT_EQ(told(),
-            (Words{"no_repeat_ngram_size 3, min_p 0.05 of generation_config.json has no effect: "
-                   "--no_repeat_ngram_size 3 --min_p 0.05 does as it says",
-                   R"(stop_strings ["\n\n"] of generation_config.json has no effect: --stop_words does as it says)"}));
+            (std::vector<std::string>{
+                "no_repeat_ngram_size 3, min_p 0.05 of generation_config.json has no effect: "
+                "--no_repeat_ngram_size 3 --min_p 0.05 does as it says",
+                R"(stop_strings ["\n\n"] of generation_config.json has no effect: --stop_words does as it says)"}));
   answers.sampling.min_p = 0.1, answers.sampling.no_repeat_ngram_size = 2, answers.sampling.stop_words = {"."};
   EXPECT_EQ(flags(told()), Words{});
   says(R"({"do_sample": true, "temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.05})");
