@@ -61,6 +61,7 @@ class Walk {
   Json map(const YAML::Node& node) {
     Json map = Json::object();
     std::set<std::string> keys;  // a map of JSON looks at all earlier keys for each
+    std::vector<Json> merged;
     for (const auto& entry : node) {
       if (!entry.first.IsScalar()) {
         throw usage_error(
@@ -68,16 +69,42 @@ class Walk {
       }
       const std::string& key = entry.first.Scalar();
       pay(budget_.spend(key.size()), entry.first);
+      if (key == "<<" && entry.first.Tag() != "!") {
+        merged.push_back(value(entry.second));
+        require_maps(merged.back(), entry.first);
+        continue;
+      }
       if (!keys.insert(key).second) {
         throw usage_error(
             fmt::format("{}: the key \"{}\" stands twice", place(path_, entry.first.Mark()), cut_text(key)),
             "keep one of them");
       }
-      Json below = value(entry.second);
-      static_cast<std::vector<Json::object_t::value_type>&>(map.get_ref<Json::object_t&>())
-          .emplace_back(key, std::move(below));
+      put(map, key, value(entry.second));
+    }
+    for (const Json& one : merged) {
+      if (one.is_object()) add_missing(map, keys, one);
+      for (const Json& each : one.is_array() ? one : Json::array()) add_missing(map, keys, each);
     }
     return map;
+  }
+
+  static void put(Json& map, const std::string& key, Json below) {
+    static_cast<std::vector<Json::object_t::value_type>&>(map.get_ref<Json::object_t&>())
+        .emplace_back(key, std::move(below));
+  }
+
+  /// What stands in a map itself goes before what is merged into it, and what is merged first before the rest.
+  static void add_missing(Json& map, std::set<std::string>& keys, const Json& from) {
+    for (const auto& [key, below] : from.items()) {
+      if (keys.insert(key).second) put(map, key, below);
+    }
+  }
+
+  void require_maps(const Json& merged, const YAML::Node& at) const {
+    bool fits = merged.is_object() || merged.is_array();
+    for (const Json& one : merged.is_array() ? merged : Json::array()) fits = fits && one.is_object();
+    if (!fits)
+      throw usage_error(fmt::format("{}: expected a map, or a list of maps, to merge", place(path_, at.Mark())));
   }
 
   const std::filesystem::path& path_;

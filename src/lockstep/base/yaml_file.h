@@ -8,7 +8,7 @@
 namespace lockstep {
 
 /// Plain scalars become null, booleans (true and false) and numbers where they spell one; all else is text, and so is
-/// whatever is quoted. Throws UserError(kUsage) with line and column: broken YAML, a key that stands twice, a key that
+/// whatever is quoted. What "<<" names is merged. Throws UserError(kUsage) with line and column: broken YAML, a key that stands twice, a key that
 /// is no text.
 Json read_yaml(const std::filesystem::path& path);
 

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/base/yaml_file.h"
 #include "lockstep/cli/test_refusal.h"
 #include "lockstep/tasks/stage_record.h"
 
@@ -51,6 +52,19 @@ TEST_F(ConfigFile, YamlAndJsonGiveTheSameWords) {
     EXPECT_EQ(out.variables.at("MAX_PIXELS"), "100");
     EXPECT_FALSE(out.staged);
   }
+}
+
+TEST_F(ConfigFile, MapsAreMergedAsYamlHasIt) {
+  const Json read = read_yaml(file("m.yaml",
+                                   "a: &a {x: 1, y: 2}\nb: &b {x: 3, z: 4}\none: {<<: *a, y: 5}\n"
+                                   "both: {y: 6, <<: [*b, *a]}\nquoted: {\"<<\": 1}\n"));
+  EXPECT_EQ(read.at("one").dump(), R"({"y":5,"x":1})");
+  EXPECT_EQ(read.at("both").dump(), R"({"y":6,"x":3,"z":4})");
+  EXPECT_EQ(read.at("quoted").dump(), R"({"<<":1})");
+  EXPECT_EQ(expand_config_file({file("f.yaml", "<<: {model: m, seed: 1}\nseed: 2\n")}).args,
+            (Words{"--seed", "2", "--model", "m"}));
+  EXPECT_NE(refused("model: m\n<<: 3\n").find("flags.yaml:2:1: expected a map, or a list of maps, to merge"),
+            std::string::npos);
 }
 
 TEST_F(ConfigFile, TheCommandLineWins) {
