@@ -66,6 +66,7 @@ class Translator {
   bool speaks_version_2() const;  // of ms-swift
   bool adapts() const;
   bool cuts_texts() const;
+  bool cuts_ends() const;
 
   std::string verb_;
   std::vector<GivenFlag> flags_;

@@ -41,6 +41,14 @@ bool Translator::cuts_texts() const {
   return verb_ == "eval" || (trains() && !given_truth("streaming", false));
 }
 
+/// Whether the script cuts what is longer than its model_max_length, where ms-swift would leave the row out.
+/// Source: LLaVA train.py DataCollatorForSupervisedDataset, MiniCPM-V finetune/dataset.py preprocess, and scripts of their kind.
+bool Translator::cuts_ends() const {
+  if (!trains() && verb_ != "eval") return false;
+  if (stack_ == Stack::kTrainer) return given("model_max_length") != nullptr;
+  return stack_ == Stack::kLlava || stack_ == Stack::kMiniCpm;
+}
+
 void Translator::add_default(const std::string& own, const std::string& value) {
   out_.unsaid.insert("--" + own);
   meanings_[own] = {{value}, ""};
@@ -116,6 +124,7 @@ void Translator::add_defaults() {
     defaults.emplace_back("target_regex", R"(llm\..*layers\.\d+\.self_attn\.(q_proj|k_proj|v_proj))");
   }
   add_schedule_parts();
+  if (cuts_ends()) defaults.emplace_back("truncation_strategy", "right");
   for (const auto& [own, value] : defaults) {
     if (!has_(own) || said(own) || (own.starts_with("lora_") && !new_adapter)) continue;
     add_default(own, value);
