@@ -197,6 +197,13 @@ class HostileFiles(Story):
                          "--report_to", "none", "--per_device_train_batch_size", 1], "rows.jsonl:2", "nested")
         self.refused(3, ["eval", "--model", self.models["qwen2"], "--val_dataset", rows, "--strict", "true"], "rows.jsonl:2", "nested")
 
+    def test_words_that_a_terminal_would_obey(self):
+        rows = self.folder / "rows.jsonl"
+        rows.write_text(json.dumps({"query": "a\x1b[2Jb\x9b1m", "response": "c\x1b]0;x\x07"}) + "\n")
+        done = self.refused(0, ["eval", "--model", self.models["qwen2"], "--val_dataset", rows, "--max_new_tokens", 1, "--show", 1],
+                            r"a\x1b[2Jb\x9b1m", r"expected c\x1b]0;x\x07")
+        self.assertNotRegex(done.text, "[\x1b\x9b\x07]")
+
     def test_templates(self):
         for name, text in {"macro": "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
                            "parentheses": "{{ " + "(" * DEEP + ")" * DEEP + " }}",

@@ -9,10 +9,10 @@
 namespace lockstep {
 namespace {
 
-/// Whatever a file of strangers put into it, a message fits a screen.
+/// Whatever a file of strangers put into it, a message fits a screen and does nothing to it.
 std::string readable(const std::string& message) {
   constexpr size_t kMaxMessage = 3000;
-  return cut_text(message, kMaxMessage);
+  return cut_text(shown_text(message), kMaxMessage);
 }
 
 }  // namespace

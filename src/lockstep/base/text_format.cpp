@@ -83,6 +83,34 @@ std::string plain_text(std::string_view bytes, size_t most) {
   return bytes.size() <= most ? out : fmt::format("{}… ({} bytes)", out, bytes.size());
 }
 
+std::string shown_text(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  int inside = 0;  // bytes that the character still has
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto spell = [&](unsigned char code) { out += fmt::format("\\x{:02x}", code); };
+    const bool continues = (byte & 0xC0) == 0x80;
+    if (continues && inside > 0) {
+      --inside;
+      out += text[i];
+      continue;
+    }
+    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0U;
+    inside = byte >= 0xF0 ? 3 : byte >= 0xE0 ? 2 : byte >= 0xC0 ? 1 : 0;
+    if (byte == 0xC2 && next >= 0x80 && next < 0xA0) {  // U+009B begins what "\x1b[" does
+      spell(static_cast<unsigned char>(next));
+      inside = 0;
+      ++i;
+    } else if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F || continues) {
+      spell(byte);
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
 bool starts_with_any(std::string_view text, std::span<const std::string> prefixes) {
   return std::any_of(prefixes.begin(), prefixes.end(), [&](const auto& prefix) { return text.starts_with(prefix); });
 }

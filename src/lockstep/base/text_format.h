@@ -25,6 +25,9 @@ bool is_plain(std::string_view text);
 /// The first `most` of bytes that may be anything, fit for a terminal: what is not printable ASCII becomes "\x1b".
 std::string plain_text(std::string_view bytes, size_t most = kMaxQuoted);
 
+/// Text of strangers on a terminal: lines and tabs as they are, what a terminal obeys as "\x1b".
+std::string shown_text(std::string_view text);
+
 bool starts_with_any(std::string_view text, std::span<const std::string> prefixes);
 
 }  // namespace lockstep

@@ -80,6 +80,17 @@ TEST(TextFormat, BytesThatATerminalWouldObeyAreSpelled) {
   EXPECT_FALSE(is_plain("\x7f") || is_plain("\n") || is_plain("ä"));
 }
 
+TEST(TextFormat, TextOnATerminalKeepsLinesAndCharactersAlone) {
+  EXPECT_EQ(shown_text("a\tb\nÄ → 🚀"), "a\tb\nÄ → 🚀");
+  EXPECT_EQ(shown_text("\x1b]0;x\a\r\x7f"), "\\x1b]0;x\\x07\\x0d\\x7f");
+  EXPECT_EQ(shown_text("\xc2\x9b"
+                       "2J\x9b"
+                       "3J\xc2\xa0"),
+            "\\x9b2J\\x9b3J\xc2\xa0")
+      << "as one character, and as a byte alone";
+  EXPECT_EQ(shown_text(std::string("\0\xc3", 2)), std::string("\\x00\xc3"));
+}
+
 TEST(TextFormat, StartsWithAny) {
   const std::vector<std::string> prefixes = {"visual.", "audio."};
   EXPECT_TRUE(starts_with_any("audio.conv1", prefixes));

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "lockstep/base/text_format.h"
 #include "lockstep/cli/doctor_flags.h"
 #include "lockstep/cli/verb_job.h"
 #include "lockstep/cli/verbs.h"
@@ -40,7 +41,7 @@ int run_doctor(const Words& args, const Host& host) {
   if (flags->json) {
     sinks.finished = [](const Examined& found) { std::cout << as_json(found).dump(2) << std::endl; };
   } else {
-    sinks.result = [](const CheckResult& result) { std::cout << as_line(result) << std::flush; };
+    sinks.result = [](const CheckResult& result) { std::cout << shown_text(as_line(result)) << std::flush; };
     sinks.finished = [](const Examined& found) { std::cout << found.report.summary() << std::endl; };
   }
   return static_cast<int>(examine(options, host.env, job_options("doctor", host), sinks));

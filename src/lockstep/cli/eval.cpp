@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/json.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/cli/batch_flags.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/metric_flags.h"
@@ -89,7 +90,7 @@ std::optional<EvalFlags> parse(const std::vector<std::string>& args) {
 void print_table(const Evaluation& found) {
   const auto& [loss, answers, communication, seconds] = found;
   const auto line = [](const std::string& name, const std::string& value) {
-    std::cout << fmt::format("{:<16} {}\n", name, value);
+    std::cout << shown_text(fmt::format("{:<16} {}\n", name, value));
   };
   line("rows", fmt::format("{}{}", loss.rows, loss.skipped > 0 ? fmt::format(" ({} skipped)", loss.skipped) : ""));
   if (loss.target_tokens > 0) {
@@ -108,8 +109,8 @@ void print_table(const Evaluation& found) {
   for (const auto& item : values.items()) line(item.key(), item.value().dump());
   line("seconds", fmt::format("{:.1f}", seconds));
   for (const auto& sample : answers.samples) {
-    std::cout << fmt::format("{} {}\n    expected {} | answered {}\n", sample.exact ? "+" : "-", sample.prompt,
-                             sample.expected, sample.predicted);
+    std::cout << shown_text(fmt::format("{} {}\n    expected {} | answered {}\n", sample.exact ? "+" : "-",
+                                        sample.prompt, sample.expected, sample.predicted));
   }
   for (const auto& text : communication_table(communication)) std::cout << text << "\n";
 }

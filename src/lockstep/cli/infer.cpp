@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/failure.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/cli/infer_flags.h"
 #include "lockstep/cli/verb_job.h"
 #include "lockstep/cli/verbs.h"
@@ -43,7 +44,7 @@ void print(const Answered& done, const std::string& output, int64_t max_new_toke
   if (done.failed == 0) return;
   std::cout << fmt::format(
       "notice: {} rows could not be used and have an \"error\" (--strict true stops at the first): {}\n", done.failed,
-      done.first_failure);
+      shown_text(done.first_failure));
 }
 
 /// Rank 0 reads and prints; the others lend their shards.
@@ -62,14 +63,14 @@ class Terminal {
                         .max_new_tokens = options.max_new_tokens,
                         .sampling = options.sampling,
                         .process = options.rows.process()}) {
-    if (streams_) talk_.on_text = [](const std::string& text) { std::cout << text << std::flush; };
+    if (streams_) talk_.on_text = [this](const std::string& text) { std::cout << shown(text) << std::flush; };
   }
 
   /// The pictures of the flags come with the first question.
   Reply ask(const std::string& question) {
     Reply reply = talk_.ask(question, images_);
     images_.clear();
-    if (job_.reports() && prints_) std::cout << (streams_ ? "" : reply.text) << std::endl;
+    if (job_.reports() && prints_) std::cout << (streams_ ? "" : shown(reply.text)) << std::endl;
     if (reply.cut) {
       events_.emit(
           Notice{fmt::format("the answer did not come to its end: --max_new_tokens {} cut it, or the model's positions",
@@ -99,10 +100,13 @@ class Terminal {
   }
 
  private:
+  /// A program that reads gets an answer as it is.
+  static std::string shown(const std::string& text) { return ::isatty(STDOUT_FILENO) != 0 ? shown_text(text) : text; }
+
   /// What another question would meet too ends it.
   void tell(const Error& error) const {
     if (error.code() == ExitCode::kNumerics) throw;
-    if (job_.reports()) std::cout << error.what() << std::endl;
+    if (job_.reports()) std::cout << shown_text(error.what()) << std::endl;
   }
 
   static bool is_end(const std::string& line) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/cli/component_flags.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/verbs.h"
@@ -42,7 +43,7 @@ int run_inspect(const Words& args, const Host& host) {
   if (is_adapter_folder(dir)) {
     const Json report = inspect_adapter(dir, place, verify);
     if (host.lines) return told(report);
-    std::cout << (as_json ? report.dump(2) + "\n" : adapter_text(report));
+    std::cout << (as_json ? report.dump(2) + "\n" : shown_text(adapter_text(report)));
     return static_cast<int>(report["problems"].empty() ? ExitCode::kOk : ExitCode::kCheckpoint);
   }
   if (!place.folder.empty()) {
@@ -62,7 +63,7 @@ int run_inspect(const Words& args, const Host& host) {
     }
   }
   if (host.lines) return told(report);
-  std::cout << (as_json ? report.dump(2) + "\n" : inspect_text(report));
+  std::cout << (as_json ? report.dump(2) + "\n" : shown_text(inspect_text(report)));
   return static_cast<int>(report["problems"].empty() ? ExitCode::kOk : ExitCode::kCheckpoint);
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/json.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/cli/plan_flags.h"
 #include "lockstep/cli/verbs.h"
 #include "lockstep/tasks/output_place.h"
@@ -26,7 +27,7 @@ int run_plan(const Words& args, const Host& host) {
   if (host.lines) {
     host.lines->result(found.json());
   } else {
-    std::cout << (flags->json ? found.json().dump(1) + "\n" : found.text());
+    std::cout << (flags->json ? found.json().dump(1) + "\n" : shown_text(found.text()));
   }
   if (!flags->report.empty()) write_text(flags->report, found.page());
   found.components.require();

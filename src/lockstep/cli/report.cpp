@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/verbs.h"
 #include "lockstep/guard/post_mortem.h"
@@ -67,7 +68,7 @@ int run_report(const Words& args, const Host& /*host*/) {
   }
   if (!output.empty()) require_file_place("--output", output);
   const PostMortem found = read_post_mortem(folder.empty() ? post_mortem_of(run) : fs::path(folder));
-  std::cout << (as_json ? post_mortem_json(found) + "\n" : post_mortem_text(found)) << std::flush;
+  std::cout << (as_json ? post_mortem_json(found) + "\n" : shown_text(post_mortem_text(found))) << std::flush;
   if (as_json && output.empty()) return 0;
   const fs::path page = output.empty() ? found.folder / "timeline.html" : fs::path(output);
   try {
