@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -28,6 +29,9 @@ namespace {
 
 constexpr const char* kSameComponents =
     "resume with the same --train, --freeze and --no_build flags, or take the folder as --model to begin afresh";
+
+constexpr const char* kNotWhole =
+    "the checkpoint's optimizer is not whole: take it as --model instead, or an earlier one";
 
 constexpr const char* kFormat = "lockstep optimizer 1";
 
@@ -123,6 +127,14 @@ Shards open_shards(const fs::path& dir) {
   return shards;
 }
 
+/// The file's own words of what it holds may be wrong.
+void require_slice(const TensorSpec* found, const Range& range, const std::string& key) {
+  if (found != nullptr && found->dtype == Dtype::kF32 && numel_of(found->shape) == range.size()) return;
+  throw checkpoint_error(fmt::format("{}: expected {} numbers F32 for elements {} to {}, found {}", key, range.size(),
+                                     range.begin, range.end, found == nullptr ? "none" : found->describe()),
+                         kNotWhole);
+}
+
 /// out := elements [begin, begin + out.numel()) of the unit; slices cover all of it up to numel.
 void read_range(const Shards& shards, const StoredUnit& stored, const std::string& key, int64_t begin,
                 const Tensor& out) {
@@ -131,13 +143,34 @@ void read_range(const Shards& shards, const StoredUnit& stored, const std::strin
   for (const auto& slice : stored.slices) {
     const Range both = intersect(slice.range, wanted);
     if (both.empty()) continue;
+    require_slice(shards.files[slice.file].find(key), slice.range, key);
     shards.files[slice.file].read_flat(key, both.begin - slice.range.begin,
                                        out.narrow(0, both.begin - begin, both.size()));
     found += both.size();
   }
   if (found == wanted.size()) return;
   throw checkpoint_error(fmt::format("{}: {} of {} elements are in the optimizer files", key, found, wanted.size()),
-                         "the checkpoint's optimizer is not whole: take it as --model instead, or an earlier one");
+                         kNotWhole);
+}
+
+/// What is not in the files: masters are the weights then, and moments are zeros before the first update.
+void require_none(const StoredUnit& stored, const Slot& slot, const std::string& key) {
+  if (slot.tensor == &OptimizerState::master || stored.updates == 0 || stored.numel == 0) return;
+  throw checkpoint_error(
+      fmt::format("{}: expected it in the optimizer files behind {} updates, found none", key, stored.updates),
+      kNotWhole);
+}
+
+/// `values`: elements of the unit from `begin` on. A mean of squares has no sign.
+void require_numbers(const Tensor& values, const Slot& slot, const std::string& key, int64_t begin) {
+  if (values.numel() == 0) return;
+  const auto [low, high] = values.aminmax();  // not a number, where one is none
+  const double least = low.item<double>(), most = high.item<double>();
+  const bool squares = slot.tensor == &OptimizerState::exp_avg_sq;
+  if (std::isfinite(least) && std::isfinite(most) && (!squares || least >= 0)) return;
+  throw checkpoint_error(fmt::format("{}: expected finite numbers{}, found {} to {} among elements {} to {}", key,
+                                     squares ? " from 0" : "", least, most, begin, begin + values.numel()),
+                         kNotWhole);
 }
 
 void read_unit(const Shards& shards, const StoredUnit& stored, const Unit& planned, UnitState& state) {
@@ -149,10 +182,16 @@ void read_unit(const Shards& shards, const StoredUnit& stored, const Unit& plann
   state.updates = stored.updates;
   for (const auto& slot : kSlots) {
     const std::string key = key_of(planned.name, slot);
-    if (stored.slices.empty() || shards.files[stored.slices[0].file].find(key) == nullptr) continue;
+    const bool is_there = std::ranges::any_of(
+        stored.slices, [&](const Slice& slice) { return shards.files[slice.file].find(key) != nullptr; });
+    if (!is_there) {
+      require_none(stored, slot, key);
+      continue;
+    }
     for (const auto& slice : state.optimizer) {
       const Tensor host = zeros({slice.range.size()}, Dtype::kF32);
       read_range(shards, stored, key, slice.range.begin, host);
+      require_numbers(host, slot, key, slice.range.begin);
       (slice.*slot.tensor).copy_(host);
     }
   }

@@ -16,7 +16,7 @@ void write_optimizer_shard(const ParamStore& store, int world, const std::filesy
 
 /// Fills the store's optimizer state from all shards of the folder, whatever world and stage wrote them; masters that
 /// are not there stay as the weights set them. Follow with ParamStore::publish_all. Throws UserError(kCheckpoint): no
-/// shards, shards missing, other units trained than there.
+/// shards, shards missing, other units trained than there, moments missing behind updates or with what is no number.
 void read_optimizer_shards(ParamStore& store, const std::filesystem::path& dir);
 
 }  // namespace lockstep

@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
+#include <limits>
 #include <map>
 #include <random>
 #include <string>
@@ -15,9 +17,11 @@
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/state/checkpoint_manifest.h"
 #include "lockstep/state/checkpoint_names.h"
+#include "lockstep/state/checkpoint_optimizer.h"
 #include "lockstep/tensor/make.h"
 #include "lockstep/testing/ranks.h"
 #include "lockstep/zoo/registry.h"
@@ -261,6 +265,55 @@ TEST(Checkpoint, ItsBestIsNoneForARunThatComparesByAnotherMetric) {
   TrainerState old = trainer_state_from_json(to_json(state), "state");
   old.compare_by("highest anls");
   EXPECT_EQ(old.best_metric, 1.4);
+}
+
+/// What reading the optimizer back is refused with; "" where it is read.
+std::string refusal_of_state(Held& held, const fs::path& dir) {
+  try {
+    read_optimizer_shards(held.store, dir);
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kCheckpoint);
+    return error.message();
+  }
+  return "";
+}
+
+TEST(Checkpoint, MomentsThatAreNoNumbersAreNamed) {
+  run_ranks(1, [&](Rank& rank) {
+    constexpr double kNone = std::numeric_limits<double>::quiet_NaN(), kMost = std::numeric_limits<double>::infinity();
+    for (const auto& [slot, name, value] : std::vector<std::tuple<Tensor OptimizerState::*, std::string, double>>{
+             {&OptimizerState::exp_avg, ".exp_avg:", kNone},
+             {&OptimizerState::exp_avg, ".exp_avg:", -kMost},
+             {&OptimizerState::exp_avg_sq, ".exp_avg_sq:", kMost},
+             {&OptimizerState::exp_avg_sq, ".exp_avg_sq:", -1.0},
+             {&OptimizerState::master, ".master:", kNone}}) {
+      const Folder folder;
+      Held held(rank, 3);
+      held.fill_state();
+      (held.store.unit(0).optimizer.at(0).*slot).narrow(0, 1, 1).fill_(value);
+      write_optimizer_shard(held.store, 1, folder.path());
+      EXPECT_EQ(refusal_of_state(held, folder.path()).find(held.plan.units[0].name + name), 0U) << name << value;
+    }
+  });
+}
+
+TEST(Checkpoint, MomentsThatAreMissingBehindUpdatesAreNamed) {
+  run_ranks(1, [&](Rank& rank) {
+    for (const int64_t updates : {0, 5}) {
+      const Folder folder;
+      Held held(rank, 3);
+      held.fill_state();
+      held.store.unit(0).updates = updates;
+      write_optimizer_shard(held.store, 1, folder.path());
+      const fs::path file = folder.path() / optimizer_file_name(0, 1);
+      const std::string key = held.plan.units[0].name + ".exp_avg";
+      std::string bytes = read_text(file);
+      bytes.replace(bytes.find("\"" + key + "\"") + key.size(), 1, "X");
+      std::ofstream(file, std::ios::binary) << bytes;
+      const std::string refused = refusal_of_state(held, folder.path());
+      EXPECT_EQ(refused, updates == 0 ? "" : key + ": expected it in the optimizer files behind 5 updates, found none");
+    }
+  });
 }
 
 TEST(Checkpoint, OtherTrainedPartsAreRefused) {
