@@ -197,6 +197,19 @@ class HostileFiles(Story):
                          "--report_to", "none", "--per_device_train_batch_size", 1], "rows.jsonl:2", "nested")
         self.refused(3, ["eval", "--model", self.models["qwen2"], "--val_dataset", rows, "--strict", "true"], "rows.jsonl:2", "nested")
 
+    def test_rows_without_end(self):
+        good = {"query": "Say 1.", "response": "number 1"}
+        talk = [{"role": ("user", "assistant")[i % 2], "content": "x"} for i in range(10_000)]
+        for name, row, part in (("blanks", {"query": " " * 1_500_000 + "x", "response": "a"}, "tokenizer.json"),
+                                ("turns", {"messages": talk}, "a conversation of 10000 turns")):
+            rows = self.folder / f"{name}.jsonl"
+            rows.write_text("".join(json.dumps(one) + "\n" for one in (good, row, good)))
+            words = ["sft", "--model", self.models["qwen2"], "--dataset", rows, "--output_dir", self.folder / name, "--num_train_epochs", 1,
+                     "--report_to", "none", "--per_device_train_batch_size", 1]
+            with self.subTest(name):
+                self.refused(0, words, f"{rows}:2: ", part, "1 rows could not be used so far")
+                self.refused(3, [*words, "--strict", "true"], f"{rows}:2: ", part)
+
     def test_words_that_a_terminal_would_obey(self):
         rows = self.folder / "rows.jsonl"
         rows.write_text(json.dumps({"query": "a\x1b[2Jb\x9b1m", "response": "c\x1b]0;x\x07"}) + "\n")

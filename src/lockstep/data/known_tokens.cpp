@@ -1,6 +1,7 @@
 #include "lockstep/data/known_tokens.h"
 
 #include <algorithm>
+#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -17,13 +18,23 @@ class KnownTokens final : public WrappedProcessor {
   KnownTokens(std::unique_ptr<Processor> inner, int64_t vocab) : WrappedProcessor(std::move(inner)), vocab_(vocab) {}
 
   Features train_features(const Sample& sample, const ProcessOptions& options) const override {
-    return checked(inner().train_features(sample, options), sample);
+    return checked(named(sample, [&] { return inner().train_features(sample, options); }), sample);
   }
   Features prompt_features(const Sample& sample, const ProcessOptions& options) const override {
-    return checked(inner().prompt_features(sample, options), sample);
+    return checked(named(sample, [&] { return inner().prompt_features(sample, options); }), sample);
   }
 
  private:
+  static Features named(const Sample& sample, const std::function<Features()>& process) {
+    try {
+      return process();
+    } catch (Error& e) {
+      if (!sample.where.empty() && std::string_view(e.what()).find(sample.where) == std::string_view::npos)
+        e.add_frame(sample.where);
+      throw;
+    }
+  }
+
   Features checked(Features row, const Sample& sample) const {
     if (row.input_ids.empty()) {
       throw data_error(sample.where + ": expected a row of at least one token, found none",

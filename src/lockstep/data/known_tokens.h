@@ -9,7 +9,8 @@
 namespace lockstep {
 
 /// Rows without a token, and rows with tokens or labels beyond the model's `vocab`, throw UserError(kData); what media fill is
-/// not looked at, which some families spell with ids of their own.
+/// not looked at, which some families spell with ids of their own. An error of the inner processor that does not name the
+/// row (the tokenizer's, which knows of none) gets it as a frame.
 std::unique_ptr<Processor> of_known_tokens(std::unique_ptr<Processor> inner, int64_t vocab);
 
 }  // namespace lockstep

@@ -48,6 +48,33 @@ TEST(KnownTokens, AreThoseThatTheModelEmbeds) {
   EXPECT_NE(refusal({}).find("at least one token"), std::string::npos);
 }
 
+/// An error of the tokenizer knows of no row.
+class Failing final : public test::FeaturesProcessor {
+ public:
+  explicit Failing(std::string words) : words_(std::move(words)) {}
+  Features train_features(const Sample&, const ProcessOptions&) const override { throw data_error(words_); }
+
+ private:
+  std::string words_;
+};
+
+TEST(KnownTokens, ARowThatCannotBeProcessedIsNamedOnce) {
+  Sample sample;
+  sample.where = "a.jsonl:3";
+  for (const std::string words : {"tokenizer.json: gave up", "a.jsonl:3: tokenizer.json: gave up"}) {
+    const auto processor = of_known_tokens(std::make_unique<Failing>(words), 10);
+    for (const bool trains : {true, false}) {
+      try {
+        trains ? processor->train_features(sample, {}) : processor->prompt_features(sample, {});
+        ADD_FAILURE() << words;
+      } catch (const UserError& error) {
+        EXPECT_EQ(error.code(), ExitCode::kData);
+        EXPECT_STREQ(error.what(), "a.jsonl:3: tokenizer.json: gave up");
+      }
+    }
+  }
+}
+
 TEST(KnownTokens, DoNotCountWhatMediaFill) {
   EXPECT_EQ(refusal({.input_ids = {1, 5000, 2}, .media = {{.places = {1}}}}), "");
   EXPECT_NE(refusal({.input_ids = {1, 5000, 2}, .media = {{.places = {2}}}}), "");

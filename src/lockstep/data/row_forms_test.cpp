@@ -1,6 +1,7 @@
 // The forms that rows come in, one line each: docs/rows.md has the same list. What each becomes is compared whole, so that a
 // field with another meaning shows.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -234,6 +235,25 @@ TEST(RowForms, ToolsInEverySpelling) {
        R"(rows.jsonl:1: field "messages[1].tool_calls[0].function.arguments": expected a JSON object of arguments, found "x=1" (byte 0: syntax error while parsing value - invalid literal; last read: 'x'))"},
   };
   for (const auto& [row, becomes] : forms) EXPECT_EQ(read(row), becomes) << row;
+}
+
+// Each call wrote all before it once more: 20,000 took minutes.
+TEST(RowForms, ThousandsOfCallsGoWithOneAnswer) {
+  constexpr size_t kCalls = 20'000;
+  Json turns = {{{"role", "user"}, {"content", "q"}}};
+  for (size_t i = 0; i < kCalls; ++i)
+    turns.push_back(
+        {{"role", "tool_call"}, {"content", R"({"name": "f", "arguments": {"x": )" + std::to_string(i) + "}}"}});
+  turns.push_back({{"role", "tool"}, {"content", "r"}});
+  turns.push_back({{"role", "tool_call"}, {"content", R"({"name": "g", "arguments": {}})"}});
+  Json row;
+  row["messages"] = std::move(turns);
+  const Sample sample = sample_from_row(row, "rows.jsonl:1", "/data");
+  ASSERT_EQ(sample.messages.size(), 4U);
+  const Json calls = Json::parse(sample.messages[1].fields)["tool_calls"];
+  ASSERT_EQ(calls.size(), kCalls);
+  EXPECT_EQ(calls.back()["function"]["arguments"]["x"].get<size_t>(), kCalls - 1);
+  EXPECT_EQ(Json::parse(sample.messages[3].fields)["tool_calls"].size(), 1U);
 }
 
 TEST(RowForms, Boxes) {

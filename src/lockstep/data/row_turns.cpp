@@ -51,6 +51,10 @@ bool asks_to_learn_a_question(const Json& turn, const std::string& key, const Js
          (*role == "system" || std::ranges::find(kQuestions, *role) != kQuestions.end());
 }
 
+TurnReader::TurnReader(const std::string& where, RowMedia& media, std::vector<Message>& messages)
+    : where_(where), media_(media), messages_(messages) {}
+TurnReader::~TurnReader() = default;
+
 bool TurnReader::begins_with_system(const Json& turns, const std::string& name) const {
   if (!turns.is_array() || turns.empty()) throw field_error(where_, name, "a list of turns, at least one", turns);
   for (size_t i = 0; i < turns.size(); ++i) {
@@ -67,6 +71,7 @@ void TurnReader::read(const Json& turns, const std::string& name) {
     const std::string field = fmt::format("{}[{}]", name, i);
     roles ? read_turn(turns[i], field) : read_pair(turns[i], field);
   }
+  end_calls();
 }
 
 std::string TurnReader::role_of(const Json& turn, const std::string& field) const {
@@ -149,10 +154,20 @@ void TurnReader::add_calls(Json calls, const Json& turn, const std::string& fiel
   const bool joins = !messages_.empty() && messages_.back().role == "assistant" &&
                      messages_.back().trained == call.trained && messages_.back().weight == call.weight;
   if (!joins) messages_.push_back(std::move(call));
-  std::string& fields = messages_.back().fields;
-  Json all = fields.empty() ? Json::object() : parse_json_or_discard(fields);
-  for (auto& one : calls) all["tool_calls"].push_back(std::move(one));
-  fields = all.dump();
+  if (!joined_ || joined_end_ != messages_.size()) {
+    end_calls();
+    const std::string& fields = messages_.back().fields;
+    joined_ = std::make_unique<Json>(fields.empty() ? Json::object() : parse_json_or_discard(fields));
+    joined_end_ = messages_.size();
+  }
+  for (auto& one : calls) (*joined_)["tool_calls"].push_back(std::move(one));
+}
+
+/// Written once for all turns that join: thousands may.
+void TurnReader::end_calls() {
+  if (!joined_) return;
+  messages_[joined_end_ - 1].fields = joined_->dump();
+  joined_.reset();
 }
 
 /// Anthropic's: an assistant's words and calls in one turn; results of calls, and words behind them, in a user's.

@@ -2,6 +2,7 @@
 // Used by sample_from_row alone.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,8 @@ bool asks_to_learn_a_question(const Json& turn, const std::string& key, const Js
 class TurnReader {
  public:
   /// Borrows all of them.
-  TurnReader(const std::string& where, RowMedia& media, std::vector<Message>& messages)
-      : where_(where), media_(media), messages_(messages) {}
+  TurnReader(const std::string& where, RowMedia& media, std::vector<Message>& messages);
+  ~TurnReader();
 
   /// A list of turns under `name`. Throws UserError(kData).
   void read(const Json& turns, const std::string& name);
@@ -35,6 +36,7 @@ class TurnReader {
   void read_tool(const Json& turn, const std::string& field);
   void read_blocks(const Json& turn, const Json& parts, const std::string& role, const std::string& field);
   void add_calls(Json calls, const Json& turn, const std::string& field);
+  void end_calls();
   void read_loss(const Json& turn, const std::string& field);
   Message tool_message(const Json& content, const std::string& field);
   void keep_fields(const Json& turn, Json extra);
@@ -43,6 +45,8 @@ class TurnReader {
   const std::string& where_;
   RowMedia& media_;
   std::vector<Message>& messages_;
+  std::unique_ptr<Json> joined_;  // fields of the message before `joined_end_`, which calls are added to
+  size_t joined_end_ = 0;
 };
 
 }  // namespace lockstep

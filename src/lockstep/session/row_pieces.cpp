@@ -146,7 +146,11 @@ SplitRows split_long_rows(Job& job, const Dataset& data, const Tokenizer& tokeni
     } else if (!is_text(sample, options)) {
       uncut = may_be_long(sample, options, most);
     } else if (bytes_of_text(sample) > most) {  // a token is a byte at least
-      ends = ends_of_text(sample, tokenizer, most);
+      try {
+        ends = ends_of_text(sample, tokenizer, most);
+      } catch (const UserError& error) {  // as above
+        if (error.code() != ExitCode::kData) throw;
+      }
     }
     std::vector<RowPiece> pieces;
     for (uint64_t begin = 0; ends.size() > 1 && pieces.size() < ends.size(); begin = pieces.back().end)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
@@ -14,10 +15,35 @@ struct Range {
   size_t begin = 0, end = 0;
 };
 
+/// What is left of what may be rendered.
+class Allowance {
+ public:
+  Allowance(size_t most, size_t turns) : most_(most), left_(most), turns_(turns) {}
+
+  void spend(size_t messages, size_t bytes) {
+    require(messages + bytes / 4096);
+    left_ -= messages + bytes / 4096;
+  }
+  void require(size_t cost) const {
+    if (cost <= left_) return;
+    throw data_error(
+        fmt::format(
+            "a conversation of {} turns: which parts of it are answers is found by rendering what stands before "
+            "each; expected at most {} turns rendered for it in all, found more",
+            turns_, most_),
+        "part it into several rows, or learn its last answers alone (--loss_scale last_round)");
+  }
+
+ private:
+  const size_t most_;
+  size_t left_;
+  const size_t turns_;
+};
+
 class SpanFinder {
  public:
-  SpanFinder(const std::string& whole, const Json& messages, const RenderMessages& render)
-      : whole_(whole), messages_(messages), render_(render) {}
+  SpanFinder(const std::string& whole, const Json& messages, const RenderMessages& render, Allowance& allowance)
+      : whole_(whole), messages_(messages), render_(render), allowance_(allowance) {}
 
   /// What message `i` adds to the whole, or nothing when it does not show.
   std::optional<Range> find(size_t i) const {
@@ -38,12 +64,14 @@ class SpanFinder {
 
   // A template may refuse a shortened or changed conversation; that is an answer here.
   std::optional<std::string> try_render(const Json& messages, bool add_generation_prompt) const {
+    std::optional<std::string> text;
     try {
-      return render_(messages, add_generation_prompt);
+      text = render_(messages, add_generation_prompt);
     } catch (const UserError& error) {
       if (error.code() != ExitCode::kData) throw;  // the template itself is refused, whatever it is given
-      return {};
     }
+    allowance_.spend(messages.size(), text ? text->size() : 0);
+    return text;
   }
 
   static void set_text(Json& message, const std::string& text) {
@@ -87,7 +115,7 @@ class SpanFinder {
       // The words stand before the calls: where they begin is asked of the message without its calls.
       Json words = messages_;
       words[i].erase("tool_calls");
-      if (const auto range = SpanFinder(whole_, words, render_).beginning(i)) begin = *range;
+      if (const auto range = SpanFinder(whole_, words, render_, allowance_).beginning(i)) begin = *range;
     }
     const auto set_probe = [&](Json& message, const std::string& text) {
       calls ? set_last_name(message, text) : set_text(message, text);
@@ -128,13 +156,21 @@ class SpanFinder {
   const std::string& whole_;
   const Json& messages_;
   const RenderMessages& render_;
+  Allowance& allowance_;
 };
 
 }  // namespace
 
 std::vector<TextSpan> find_spans(const std::string& whole, const Json& messages, const RenderMessages& render,
-                                 const std::vector<bool>& trained_flags) {
-  const SpanFinder finder(whole, messages, render);
+                                 const std::vector<bool>& trained_flags, size_t most_rendered) {
+  Allowance allowance(most_rendered, messages.size());
+  const auto is_learnt = [&](size_t i) {
+    return messages[i].value("role", "") == "assistant" && (i >= trained_flags.size() || trained_flags[i]);
+  };
+  size_t least = 0;
+  for (size_t i = 0; i < messages.size(); ++i) least += is_learnt(i) ? 2 * i + 1 : 0;
+  allowance.require(least);
+  const SpanFinder finder(whole, messages, render, allowance);
   std::vector<TextSpan> spans;
   size_t done = 0;
   const auto add = [&](size_t end, bool trained, int message = -1) {
@@ -147,7 +183,7 @@ std::vector<TextSpan> find_spans(const std::string& whole, const Json& messages,
     done = end;
   };
   for (size_t i = 0; i < messages.size(); ++i) {
-    if (messages[i].value("role", "") != "assistant" || (i < trained_flags.size() && !trained_flags[i])) continue;
+    if (!is_learnt(i)) continue;
     const auto range = finder.find(i);
     if (!range) continue;
     add(range->begin, false);

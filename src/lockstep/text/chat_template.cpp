@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/text/chat_spans.h"
 #include "lockstep/text/jinja/budget.h"
 #include "lockstep/text/jinja/interpreter.h"
@@ -36,6 +37,9 @@ Json with_reasoning_names(const Json& messages) {
   }
   return out;
 }
+
+// What a real template is done with whatever stands in it; of a longer one the fault may be its own.
+constexpr size_t kAnyConversation = size_t{4} << 20;
 
 constexpr const char* kRawFile = "chat_template.jinja";
 constexpr const char* kRawForTools = "additional_chat_templates/tool_use.jinja";  // beside kRawFile
@@ -136,7 +140,11 @@ std::string ChatTemplate::render(const Json& messages, const RenderOptions& opti
   try {
     return chosen.render(messages, options);
   } catch (const jinja::LimitError& e) {
-    throw checkpoint_error(fmt::format("{}: {}", chosen.where, e.what()), "take the template of the model's maker");
+    const std::string told = fmt::format("{}: {}", chosen.where, e.what());
+    if (input > kAnyConversation)
+      throw data_error(fmt::format("{} (a conversation of {})", told, format_bytes(static_cast<int64_t>(input))),
+                       "part it into several rows");
+    throw checkpoint_error(told, "take the template of the model's maker");
   } catch (const jinja::TemplateError& e) {
     throw data_error(fmt::format("{}: {}", chosen.where, e.what()), "the conversation does not suit this template");
   }

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/text/chat_spans.h"
 
 namespace lockstep {
 namespace {
@@ -274,6 +275,53 @@ TEST(ChatTemplate, ALongConversationIsNoHostileTemplate) {
     talk.push_back({{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", std::string(2000, 'x')}});
   const ChatTemplate chat(read_text(kFixtures / "chat" / "qwen2.jinja"));
   EXPECT_GT(chat.render(talk).size(), 8'000'000U);
+}
+
+TEST(ChatTemplate, WhatALongConversationCostsIsItsOwnFault) {
+  const ChatTemplate chat("{{ 'a' * 10**12 }}", "t.jinja");
+  EXPECT_NE(refusal("{{ 'a' * 10**12 }}", ExitCode::kCheckpoint), "");
+  try {
+    (void)chat.render({{{"role", "user"}, {"content", std::string(5 << 20, 'x')}}});
+    ADD_FAILURE() << "it was rendered";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kData) << error.what();
+  }
+}
+
+// Each answer renders what stands before it: 10,000 turns took minutes.
+TEST(ChatTemplate, AnswersOfAnEndlessConversationAreRefused) {
+  const ChatTemplate chat(read_text(kFixtures / "chat" / "qwen2.jinja"));
+  const RenderMessages render = [&](const Json& part, bool prompt) {
+    return chat.render(part, {.add_generation_prompt = prompt});
+  };
+  const auto talk = [](int turns) {
+    Json out = Json::array();
+    for (int i = 0; i < turns; ++i) out.push_back({{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", "x"}});
+    return out;
+  };
+  const Json some = talk(20);
+  const std::string whole = render(some, false);
+  EXPECT_EQ(find_spans(whole, some, render, {}, 210), chat.render_spans(some)) << "1 + 2 + … + 20 turns";
+  int rendered = 0;
+  const auto refused = [&](const Json& messages, size_t most, const std::vector<bool>& learnt) {
+    const RenderMessages counted = [&](const Json& part, bool prompt) {
+      ++rendered;
+      return render(part, prompt);
+    };
+    try {
+      (void)find_spans(render(messages, false), messages, counted, learnt, most);
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.code(), ExitCode::kData) << error.what();
+      return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused(some, 209, {})) << "known before anything is rendered";
+  EXPECT_TRUE(refused(talk(10'000), kMostRendered, {}));
+  EXPECT_EQ(rendered, 0);
+  std::vector<bool> last(10'000);
+  last.back() = true;
+  EXPECT_FALSE(refused(talk(10'000), kMostRendered, last));
 }
 
 TEST(ChatTemplate, TodayIsKnown) {

@@ -191,6 +191,7 @@ std::string Decoder::decode(std::vector<std::string> tokens, bool at_start) cons
     return sum;
   };
   const size_t given = bytes();
+  RegexBudget budget(given);
   for (const auto& step : steps_) {
     tokens = step->apply(std::move(tokens), at_start);
     refuse_growth(bytes(), given);

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/text/json_keys.h"
+#include "lockstep/text/regex.h"
 
 namespace lockstep {
 namespace {
@@ -41,6 +42,7 @@ JsonSteps::JsonSteps(TokenizerFile file)
 // The id in the file is not read: as in Hugging Face, a word of the vocabulary keeps its id there and a new one gets
 // the next free id.
 void JsonSteps::add_tokens(const Json& entries, const std::string& where) {
+  RegexBudget budget(0);  // each is normalised
   auto next_id = static_cast<int32_t>(model_.num_tokens());
   for (const Json& entry : entries) {
     AddedToken token = read_added_token(entry, where);

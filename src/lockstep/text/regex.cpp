@@ -1,6 +1,7 @@
 #include "lockstep/text/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8  // which of the library's three interfaces the header declares
+#include <algorithm>
 #include <ctime>
 #include <optional>
 #include <utility>
@@ -68,8 +69,10 @@ using MatchContext = std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_
 constexpr uint32_t kTriesPerPlace = 1'000'000;  // "\\s+x" tries once a character: runs of a million spaces are fine
 constexpr uint32_t kHeapKiB = 64 << 10;         // of the interpreter, where compiled code has too little stack
 constexpr size_t kPlaces = 1024;
-constexpr double kSecondsOfMatching = 10, kSecondsPerByte = 2e-6;  // real tokenizers: 0.05e-6
-constexpr int kMatchesPerLook = 4096;
+constexpr double kSecondsPerByte = 2e-6;       // real tokenizers: 0.05e-6
+constexpr size_t kAnyText = size_t{64} << 10;  // up to so many bytes a real expression is done with whatever they are
+
+thread_local RegexBudget* current_budget = nullptr;
 
 double thread_seconds() {
   timespec now{};
@@ -109,8 +112,11 @@ struct Regex::Impl {
   }
 
   [[noreturn]] void give_up(const std::string& why) const {
-    throw checkpoint_error(fmt::format("{}: the regular expression \"{}\" gave up: {}", where, cut_text(pattern), why),
-                           "take the file of the model's maker, or an expression without repeats inside repeats");
+    const size_t bytes = RegexBudget::current().bytes();
+    const std::string told = fmt::format("{}: the regular expression \"{}\" gave up on a text of {} bytes: {}", where,
+                                         cut_text(pattern), bytes, why);
+    if (bytes > kAnyText) throw data_error(told, "does one character stand there a million times? Leave the text out");
+    throw checkpoint_error(told, "take the file of the model's maker, or an expression without repeats inside repeats");
   }
 };
 
@@ -139,31 +145,54 @@ Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
 
+RegexBudget::RegexBudget(size_t bytes, double seconds)
+    : outer_(current_budget), bytes_(bytes), seconds_(seconds + kSecondsPerByte * static_cast<double>(bytes)) {
+  if (outer_ == nullptr) current_budget = this;
+}
+
+RegexBudget::~RegexBudget() {
+  if (outer_ == nullptr) current_budget = nullptr;
+}
+
+RegexBudget& RegexBudget::current() {
+  check(current_budget != nullptr, "an expression is counted by a budget");
+  return *current_budget;
+}
+
+bool RegexBudget::spend(size_t places) {
+  places_ += places;
+  if (places_ < kPlaces) return true;
+  places_ = 0;
+  const double now = thread_seconds();
+  if (!deadline_) deadline_ = now + seconds_;
+  return now <= *deadline_;
+}
+
 std::vector<ByteRange> Regex::find_all(std::string_view subject) const {
+  RegexBudget alone(subject.size());
+  RegexBudget& budget = RegexBudget::current();
   std::vector<ByteRange> found;
   const MatchData data(pcre2_match_data_create(1, nullptr), &pcre2_match_data_free);
   const MatchContext limits(pcre2_match_context_create(nullptr), &pcre2_match_context_free);
   pcre2_set_match_limit(limits.get(), kTriesPerPlace);
   pcre2_set_heap_limit(limits.get(), kHeapKiB);
-  std::optional<double> deadline;
-  int until_look = kMatchesPerLook;
-  const auto look = [&] {
-    until_look = kMatchesPerLook;
-    const double now = thread_seconds();
-    if (!deadline) deadline = now + kSecondsOfMatching + kSecondsPerByte * static_cast<double>(subject.size());
-    if (now > *deadline) impl_->give_up(fmt::format("{} bytes take too long", subject.size()));
+  const auto spend = [&](size_t places) {
+    if (!budget.spend(places)) impl_->give_up("it takes too long");
   };
   ByteRange match;
   size_t from = 0;
   while (from <= subject.size()) {
     if (!impl_->match(subject, from, data.get(), limits.get(), match)) {
-      if (subject.size() - from <= kPlaces) break;
+      if (subject.size() - from <= kPlaces) {
+        spend(subject.size() - from);
+        break;
+      }
       from += kPlaces + 1;  // the limit is a place that was looked at
       while (from < subject.size() && (static_cast<unsigned char>(subject[from]) & 0xC0) == 0x80) ++from;
-      look();
+      spend(kPlaces);
       continue;
     }
-    if (--until_look == 0) look();
+    spend(1 + std::max(match.begin, from) - from);
     found.push_back(match);
     from = match.end;
     if (match.end == match.begin) from += from < subject.size() ? utf8_size(subject[from]) : 1;

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/text/regex.h"
 #include "lockstep/text/settings_tokens.h"
 #include "lockstep/text/tokenizer_impl.h"
 #include "lockstep/text/utf8.h"
@@ -38,6 +39,7 @@ Tokenizer Tokenizer::load(const TokenizerFolder& folder) { return Tokenizer(std:
 std::vector<int32_t> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
   std::string repaired;
   if (!is_valid_utf8(text)) text = repaired = repair_utf8(text);
+  RegexBudget budget(text.size());
   return std::visit([&](const auto& steps) { return steps.encode(text, options); }, impl_->steps);
 }
 

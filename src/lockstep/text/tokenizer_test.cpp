@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/text/regex.h"
 
 namespace lockstep {
 namespace {
@@ -240,6 +241,40 @@ TEST(Tokenizer, AnExpressionThatTriesEveryWayGivesUp) {
   }
   EXPECT_NE(refusal(with("pre_tokenizer", split(std::string(100'000, 'a'))), "a").find("does not compile"),
             std::string::npos);
+}
+
+TEST(Tokenizer, ATextThatIsLongerThanAnExpressionMustBeDoneWithIsAtFaultItself) {
+  const Folder folder(with("pre_tokenizer", split("(a+)+b")));
+  const Tokenizer tokenizer = Tokenizer::load(folder.path());
+  const auto code = [&](size_t letters) {
+    try {
+      (void)tokenizer.encode(std::string(letters, 'a') + "cb");
+    } catch (const UserError& error) {
+      EXPECT_NE(error.message().find(std::to_string(letters + 2) + " bytes"), std::string::npos) << error.message();
+      return error.code();
+    }
+    return ExitCode::kOk;
+  };
+  EXPECT_EQ(code(30'000), ExitCode::kCheckpoint);
+  EXPECT_EQ(code(70'000), ExitCode::kData);
+}
+
+TEST(Tokenizer, ExpressionsOfOneTextShareItsTime) {
+  const Regex regex("(a|aa)+b|c", "here");
+  const std::string slow = std::string(20, 'a') + "db";
+  EXPECT_TRUE(regex.find_all(slow).empty());
+  {
+    RegexBudget none(slow.size(), 0);
+    const auto many = [&] {
+      for (int i = 0; i < 5'000; ++i) (void)regex.find_all(slow);
+    };
+    EXPECT_THROW(many(), UserError) << "in many pieces, of which each takes no time";
+  }
+  std::string found;
+  for (int i = 0; i < 200; ++i) found += std::string(20, 'a') + "c";
+  EXPECT_EQ(regex.find_all(found).size(), 200U);
+  RegexBudget none(0, 0);
+  EXPECT_THROW((void)regex.find_all(found), UserError) << "behind places where nothing was found";
 }
 
 TEST(Tokenizer, ALongRunThatMatchesNothingIsFoundBehindTheFirstPlaces) {
