@@ -26,20 +26,29 @@ Value or_throw(::arrow::Result<Value> result) {
   return std::move(result).ValueUnsafe();
 }
 
-Json value_at(const ::arrow::Array& array, int64_t i, int depth);
+/// How deep a value stands in its row, and what is left of the row's room.
+struct Place {
+  int depth;
+  RowRoom* room;
+  Place below() const { return {depth + 1, room}; }
+};
+
+Json value_at(const ::arrow::Array& array, int64_t i, Place at);
 
 template <typename List>
-Json list_at(const ::arrow::Array& array, int64_t i, int depth) {
+Json list_at(const ::arrow::Array& array, int64_t i, Place at) {
   const auto& list = static_cast<const List&>(array);
   Json out = Json::array();
   for (int64_t k = list.value_offset(i), end = k + list.value_length(i); k < end; ++k)
-    out.push_back(value_at(*list.values(), k, depth + 1));
+    out.push_back(value_at(*list.values(), k, at.below()));
   return out;
 }
 
 template <typename Text>
-Json text_at(const ::arrow::Array& array, int64_t i, bool is_text) {
-  return text_or_bytes(static_cast<const Text&>(array).GetView(i), is_text);
+Json text_at(const ::arrow::Array& array, int64_t i, Place at, bool is_text) {
+  const std::string_view text = static_cast<const Text&>(array).GetView(i);
+  at.room->spend(text.size());
+  return text_or_bytes(text, is_text);
 }
 
 template <typename Number>
@@ -49,27 +58,28 @@ Json number_at(const ::arrow::Array& array, int64_t i) {
 
 Json real(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
-Json struct_at(const ::arrow::Array& array, int64_t i, int depth) {
+Json struct_at(const ::arrow::Array& array, int64_t i, Place at) {
   const auto& of = static_cast<const ::arrow::StructArray&>(array);
-  Json out = Json::object();
+  Names out;
   for (int f = 0; f < of.num_fields(); ++f)
-    put(out, of.struct_type()->field(f)->name(), value_at(*of.field(f), i, depth + 1));
-  return out;
+    out.put(of.struct_type()->field(f)->name(), value_at(*of.field(f), i, at.below()));
+  return out.take();
 }
 
-Json map_at(const ::arrow::Array& array, int64_t i, int depth) {
+Json map_at(const ::arrow::Array& array, int64_t i, Place at) {
   const auto& map = static_cast<const ::arrow::MapArray&>(array);
-  Json out = Json::object();
+  Names out;
   for (int64_t k = map.value_offset(i), end = k + map.value_length(i); k < end; ++k) {
-    const Json key = value_at(*map.keys(), k, depth + 1);
-    put(out, key.is_string() ? key.get<std::string>() : key.dump(), value_at(*map.items(), k, depth + 1));
+    const Json key = value_at(*map.keys(), k, at.below());
+    out.put(key.is_string() ? key.get<std::string>() : key.dump(), value_at(*map.items(), k, at.below()));
   }
-  return out;
+  return out.take();
 }
 
-Json value_at(const ::arrow::Array& array, int64_t i, int depth) {
+Json value_at(const ::arrow::Array& array, int64_t i, Place at) {
   using ::arrow::Type;
-  if (depth > kDeepest) throw std::runtime_error("columns nested more than 64 deep");
+  if (at.depth > kDeepest) throw std::runtime_error("columns nested more than 64 deep");
+  at.room->spend(0);
   if (array.IsNull(i)) return {};
   switch (array.type_id()) {
     case Type::NA:
@@ -97,33 +107,33 @@ Json value_at(const ::arrow::Array& array, int64_t i, int depth) {
     case Type::DOUBLE:
       return real(static_cast<const ::arrow::DoubleArray&>(array).Value(i));
     case Type::STRING:
-      return text_at<::arrow::StringArray>(array, i, true);
+      return text_at<::arrow::StringArray>(array, i, at, true);
     case Type::LARGE_STRING:
-      return text_at<::arrow::LargeStringArray>(array, i, true);
+      return text_at<::arrow::LargeStringArray>(array, i, at, true);
     case Type::STRING_VIEW:
-      return text_at<::arrow::StringViewArray>(array, i, true);
+      return text_at<::arrow::StringViewArray>(array, i, at, true);
     case Type::BINARY:
-      return text_at<::arrow::BinaryArray>(array, i, false);
+      return text_at<::arrow::BinaryArray>(array, i, at, false);
     case Type::LARGE_BINARY:
-      return text_at<::arrow::LargeBinaryArray>(array, i, false);
+      return text_at<::arrow::LargeBinaryArray>(array, i, at, false);
     case Type::FIXED_SIZE_BINARY:
-      return text_at<::arrow::FixedSizeBinaryArray>(array, i, false);
+      return text_at<::arrow::FixedSizeBinaryArray>(array, i, at, false);
     case Type::LIST:
-      return list_at<::arrow::ListArray>(array, i, depth);
+      return list_at<::arrow::ListArray>(array, i, at);
     case Type::LARGE_LIST:
-      return list_at<::arrow::LargeListArray>(array, i, depth);
+      return list_at<::arrow::LargeListArray>(array, i, at);
     case Type::FIXED_SIZE_LIST:
-      return list_at<::arrow::FixedSizeListArray>(array, i, depth);
+      return list_at<::arrow::FixedSizeListArray>(array, i, at);
     case Type::STRUCT:
-      return struct_at(array, i, depth);
+      return struct_at(array, i, at);
     case Type::MAP:
-      return map_at(array, i, depth);
+      return map_at(array, i, at);
     case Type::DICTIONARY: {
       const auto& of = static_cast<const ::arrow::DictionaryArray&>(array);
-      return value_at(*of.dictionary(), of.GetValueIndex(i), depth + 1);
+      return value_at(*of.dictionary(), of.GetValueIndex(i), at.below());
     }
     case Type::EXTENSION:
-      return value_at(*static_cast<const ::arrow::ExtensionArray&>(array).storage(), i, depth + 1);
+      return value_at(*static_cast<const ::arrow::ExtensionArray&>(array).storage(), i, at.below());
     default:
       throw std::runtime_error("values of type " + array.type()->ToString() + ", which are not read");
   }
@@ -169,10 +179,11 @@ Json IpcRows::row(int64_t index) {
   const auto one = batch.Slice(index - (at == 0 ? 0 : ends_[at - 1]), 1);
   const auto status = one->ValidateFull();
   if (!status.ok()) throw std::runtime_error(status.ToString());
-  Json out = Json::object();
+  Names out;
+  RowRoom room;
   for (int column = 0; column < one->num_columns(); ++column)
-    put(out, one->schema()->field(column)->name(), value_at(*one->column(column), 0, 0));
-  return out;
+    out.put(one->schema()->field(column)->name(), value_at(*one->column(column), 0, {.depth = 0, .room = &room}));
+  return out.take();
 }
 
 }  // namespace lockstep::arrow_rows

@@ -94,9 +94,9 @@ Json RecordShape::build(const Field& field, const Slices& slices) {
 Json RecordShape::build_one(const Field& field, const Slices& slices) {
   if (field.kind == Kind::kLeaf) return slices[0].begin->value ? *slices[0].begin->value : Json();
   if (field.kind == Kind::kStruct) {
-    Json object = Json::object();
-    for (const auto& child : field.children) put(object, child.name, build(child, of_child(field, child, slices)));
-    return object;
+    Names names;
+    for (const auto& child : field.children) names.put(child.name, build(child, of_child(field, child, slices)));
+    return names.take();
   }
   const Field& inner = field.children[0];
   Json all = build(inner, slices);
@@ -109,26 +109,26 @@ Json RecordShape::build_one(const Field& field, const Slices& slices) {
     for (auto& one : all) list.push_back(one.empty() ? Json() : Json(std::move(one.front())));
     return list;
   }
-  Json object = Json::object();
+  Names names;
   for (auto& pair : all) {
     const auto key = pair.find(inner.children[0].name), value = pair.find(inner.children[1].name);
     if (key == pair.end() || value == pair.end()) continue;
-    object[key->is_string() ? key->get<std::string>() : key->dump()] = std::move(*value);
+    names.set(key->is_string() ? key->get<std::string>() : key->dump(), std::move(*value));
   }
-  return object;
+  return names.take();
 }
 
 Json RecordShape::assemble(const std::vector<Triples>& leaves) const {
-  Json row = Json::object();
+  Names row;
   for (const auto& field : fields_) {
     Slices slices;
     for (size_t i = 0; i < field.num_leaves; ++i) {
       const Triples& all = leaves.at(field.first_leaf + i);
       slices.push_back({all.data(), all.data() + all.size()});
     }
-    put(row, field.name, build(field, slices));
+    row.put(field.name, build(field, slices));
   }
-  return row;
+  return row.take();
 }
 
 }  // namespace lockstep::arrow_rows

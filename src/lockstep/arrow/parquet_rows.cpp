@@ -62,9 +62,18 @@ Json value_of(const parquet::FixedLenByteArray& value, const parquet::ColumnDesc
   return text_or_bytes({reinterpret_cast<const char*>(value.ptr), static_cast<size_t>(column.type_length())}, false);
 }
 
+size_t bytes_of(const parquet::ByteArray& value, const parquet::ColumnDescriptor&) { return value.len; }
+size_t bytes_of(const parquet::FixedLenByteArray&, const parquet::ColumnDescriptor& column) {
+  return static_cast<size_t>(column.type_length());
+}
+template <typename Number>
+size_t bytes_of(const Number&, const parquet::ColumnDescriptor&) {
+  return 0;
+}
+
 /// The record `wanted`, where `started` have begun before the reader's first level.
 template <typename Type>
-Triples record_of(parquet::ColumnReader& any, int64_t started, int64_t wanted) {
+Triples record_of(parquet::ColumnReader& any, int64_t started, int64_t wanted, RowRoom& room) {
   using Value = typename Type::c_type;
   auto& reader = static_cast<parquet::TypedColumnReader<Type>&>(any);
   const parquet::ColumnDescriptor& column = *reader.descr();
@@ -93,6 +102,7 @@ Triples record_of(parquet::ColumnReader& any, int64_t started, int64_t wanted) {
       const auto slot = static_cast<size_t>(next);
       next += has_value ? 1 : 0;
       if (current < wanted) continue;
+      room.spend(has_value ? bytes_of(values[slot], column) : 0);
       triples.push_back(
           {definition, repetition, has_value ? std::make_unique<Json>(value_of(values[slot], column)) : nullptr});
       if (static_cast<int64_t>(triples.size()) > kMostLevels)
@@ -103,22 +113,22 @@ Triples record_of(parquet::ColumnReader& any, int64_t started, int64_t wanted) {
   return triples;
 }
 
-Triples record_of(parquet::ColumnReader& reader, int64_t started, int64_t wanted) {
+Triples record_of(parquet::ColumnReader& reader, int64_t started, int64_t wanted, RowRoom& room) {
   switch (reader.type()) {
     case parquet::Type::BOOLEAN:
-      return record_of<parquet::BooleanType>(reader, started, wanted);
+      return record_of<parquet::BooleanType>(reader, started, wanted, room);
     case parquet::Type::INT32:
-      return record_of<parquet::Int32Type>(reader, started, wanted);
+      return record_of<parquet::Int32Type>(reader, started, wanted, room);
     case parquet::Type::INT64:
-      return record_of<parquet::Int64Type>(reader, started, wanted);
+      return record_of<parquet::Int64Type>(reader, started, wanted, room);
     case parquet::Type::FLOAT:
-      return record_of<parquet::FloatType>(reader, started, wanted);
+      return record_of<parquet::FloatType>(reader, started, wanted, room);
     case parquet::Type::DOUBLE:
-      return record_of<parquet::DoubleType>(reader, started, wanted);
+      return record_of<parquet::DoubleType>(reader, started, wanted, room);
     case parquet::Type::BYTE_ARRAY:
-      return record_of<parquet::ByteArrayType>(reader, started, wanted);
+      return record_of<parquet::ByteArrayType>(reader, started, wanted, room);
     case parquet::Type::FIXED_LEN_BYTE_ARRAY:
-      return record_of<parquet::FLBAType>(reader, started, wanted);
+      return record_of<parquet::FLBAType>(reader, started, wanted, room);
     default:
       throw std::runtime_error("a type that is not read");
   }
@@ -203,7 +213,7 @@ ParquetRows::Starts ParquetRows::find_starts(int group, int leaf) {
                            std::to_string(starts.back()) + " in its pages");
 }
 
-Triples ParquetRows::triples_of(int group, int leaf, int64_t row) {
+Triples ParquetRows::triples_of(int group, int leaf, int64_t row, RowRoom& room) {
   const Starts& starts = starts_of(group, leaf);
   count_page();
   const auto page = std::upper_bound(starts.begin(), starts.end(), row) - starts.begin() - 1;
@@ -211,7 +221,7 @@ Triples ParquetRows::triples_of(int group, int leaf, int64_t row) {
   pages->set_data_page_filter(
       [page, seen = std::ptrdiff_t{0}](const parquet::DataPageStats&) mutable { return seen++ < page; });
   const auto reader = parquet::ColumnReader::Make(file_->metadata()->schema()->Column(leaf), std::move(pages), &pool_);
-  return record_of(*reader, starts[static_cast<size_t>(page)], row);
+  return record_of(*reader, starts[static_cast<size_t>(page)], row, room);
 }
 
 Json ParquetRows::row(int64_t index) {
@@ -221,7 +231,9 @@ Json ParquetRows::row(int64_t index) {
   const int64_t begin = group == 0 ? 0 : group_ends_[static_cast<size_t>(group - 1)];
   std::vector<Triples> leaves;
   const int columns = file_->metadata()->num_columns();
-  for (int leaf = 0; leaf < columns; ++leaf) leaves.push_back(triples_of(static_cast<int>(group), leaf, index - begin));
+  RowRoom room;
+  for (int leaf = 0; leaf < columns; ++leaf)
+    leaves.push_back(triples_of(static_cast<int>(group), leaf, index - begin, room));
   return shape_.assemble(leaves);
 }
 

@@ -35,7 +35,7 @@ class ParquetRows {
   using Starts = std::vector<int64_t>;  // by page: how many rows of the group start before it
   const Starts& starts_of(int group, int leaf);
   Starts find_starts(int group, int leaf);
-  Triples triples_of(int group, int leaf, int64_t row);
+  Triples triples_of(int group, int leaf, int64_t row, RowRoom& room);
 
   void count_page();
 

@@ -99,6 +99,15 @@ TEST(TableFiles, ChangedBytesAreErrorsOrValues) {
   }
 }
 
+// A kilobyte each: a text of a megabyte that a list names 700 times, a list of 2^30 nulls, a map of 200,000 names.
+TEST(TableFiles, ARowThatStandsForGigabytesIsRefused) {
+  for (const char* name : {"heavy.parquet", "heavy.arrow", "nulls.arrow"}) {
+    const std::string refused = read_all(bytes_of(table(name)));
+    EXPECT_NE(refused.find("a row of more than 512 MiB"), std::string::npos) << name << ": " << refused;
+  }
+  EXPECT_EQ(read_all(bytes_of(table("names.parquet"))), "");
+}
+
 /// What was freed is kept for a while under the address sanitizer: until it is asked for, which takes its time.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr int kRowsBetweenLooks = 100;
