@@ -210,6 +210,17 @@ class HostileFiles(Story):
                 self.refused(0, words, f"{rows}:2: ", part, "1 rows could not be used so far")
                 self.refused(3, [*words, "--strict", "true"], f"{rows}:2: ", part)
 
+    def test_names_that_are_no_text(self):
+        """A folder may have any bytes as its name, JSON not."""
+        model, rows = self.folder / "m\udcff", self.folder / "r\udcff.jsonl"
+        shutil.copytree(self.models["qwen2"], model)
+        rows.write_text('{"query": "Say 1.", "response": "number 1"}\n')
+        for words in (["inspect", model], ["inspect", model, "--json"], ["plan", "--model", model, "--json"],
+                      ["eval", "--model", model, "--val_dataset", rows, "--max_new_tokens", 1, "--json"],
+                      ["sft", "--model", model, "--dataset", rows, "--output_dir", self.folder / "o\udcff", "--max_steps", 1, "--report_to", "none"]):
+            with self.subTest(words[0]):
+                self.refused(0, words)
+
     def test_words_that_a_terminal_would_obey(self):
         rows = self.folder / "rows.jsonl"
         rows.write_text(json.dumps({"query": "a\x1b[2Jb\x9b1m", "response": "c\x1b]0;x\x07"}) + "\n")

@@ -39,7 +39,9 @@ int run_doctor(const Words& args, const Host& host) {
   ConsoleSink console(std::cerr, console_options(host.env, STDERR_FILENO, /*quiet=*/false));
   ExamineSinks sinks{.result = {}, .progress = [&](const Progress& progress) { console.on(progress); }, .finished = {}};
   if (flags->json) {
-    sinks.finished = [](const Examined& found) { std::cout << as_json(found).dump(2) << std::endl; };
+    sinks.finished = [](const Examined& found) {
+      std::cout << as_json(found).dump(2, ' ', false, Json::error_handler_t::replace) << std::endl;
+    };
   } else {
     sinks.result = [](const CheckResult& result) { std::cout << shown_text(as_line(result)) << std::flush; };
     sinks.finished = [](const Examined& found) { std::cout << found.report.summary() << std::endl; };

@@ -128,7 +128,7 @@ int run_eval(const Words& args, const Host& host) {
   const Evaluation found = evaluate(job, options, console.events());
   if (!job.reports() || tell_result(host, job, found.json())) return 0;
   if (flags->json) {
-    std::cout << found.json().dump(2) << "\n";
+    std::cout << found.json().dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
   } else {
     print_table(found);
   }

@@ -16,6 +16,12 @@
 #include "lockstep/tasks/inspect_adapter.h"
 
 namespace lockstep {
+namespace {
+
+/// A folder's name may be no UTF-8.
+std::string printed(const Json& report) { return report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+}  // namespace
 
 const char* const inspect_summary = "say what a checkpoint folder holds and whether all of it can be used";
 
@@ -43,7 +49,7 @@ int run_inspect(const Words& args, const Host& host) {
   if (is_adapter_folder(dir)) {
     const Json report = inspect_adapter(dir, place, verify);
     if (host.lines) return told(report);
-    std::cout << (as_json ? report.dump(2) + "\n" : shown_text(adapter_text(report)));
+    std::cout << (as_json ? printed(report) : shown_text(adapter_text(report)));
     return static_cast<int>(report["problems"].empty() ? ExitCode::kOk : ExitCode::kCheckpoint);
   }
   if (!place.folder.empty()) {
@@ -63,7 +69,7 @@ int run_inspect(const Words& args, const Host& host) {
     }
   }
   if (host.lines) return told(report);
-  std::cout << (as_json ? report.dump(2) + "\n" : shown_text(inspect_text(report)));
+  std::cout << (as_json ? printed(report) : shown_text(inspect_text(report)));
   return static_cast<int>(report["problems"].empty() ? ExitCode::kOk : ExitCode::kCheckpoint);
 }
 

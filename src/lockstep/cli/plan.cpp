@@ -27,7 +27,8 @@ int run_plan(const Words& args, const Host& host) {
   if (host.lines) {
     host.lines->result(found.json());
   } else {
-    std::cout << (flags->json ? found.json().dump(1) + "\n" : shown_text(found.text()));
+    std::cout << (flags->json ? found.json().dump(1, ' ', false, Json::error_handler_t::replace) + "\n"
+                              : shown_text(found.text()));
   }
   if (!flags->report.empty()) write_text(flags->report, found.page());
   found.components.require();

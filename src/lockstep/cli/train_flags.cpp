@@ -379,7 +379,7 @@ std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args, bo
   flags.run.given.unsaid = std::move(others.unsaid);
   parser.check(app);
   flags.given.require_dataset();
-  flags.given.args_json = flags_as_json(app).dump(2) + "\n";
+  flags.given.args_json = flags_as_json(app).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   return flags;
 }
 

@@ -296,7 +296,7 @@ void FineTuneRun::announce() {
     if (session_->adapters()) args_kept_ = with_base(args_kept_, options_.run.place());
     write_text(folder_.dir / "args.json", args_kept_);
     keep_split_rows();
-    const std::string plan_json = whole_plan().dump(1);
+    const std::string plan_json = whole_plan().dump(1, ' ', false, Json::error_handler_t::replace);
     write_text(folder_.dir / "plan.json", plan_json);
     const fs::path log = folder_.dir / "logging.jsonl";
     std::vector<std::unique_ptr<EventSink>> files;
