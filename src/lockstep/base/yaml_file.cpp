@@ -111,6 +111,16 @@ class Walk {
   JsonBudget budget_{{.depth = 64, .memory = size_t{16} << 20}};
 };
 
+/// What stands behind another "---" would be left out; nothing may stand there.
+YAML::Node only_document(const std::vector<YAML::Node>& documents, const std::filesystem::path& path) {
+  for (size_t i = 1; i < documents.size(); ++i) {
+    if (documents[i].IsNull()) continue;
+    throw usage_error(fmt::format("{}: expected one document, found another", place(path, documents[i].Mark())),
+                      "a file for each, without \"---\" between");
+  }
+  return documents.empty() ? YAML::Node() : documents[0];
+}
+
 }  // namespace
 
 Json read_yaml(const std::filesystem::path& path) {
@@ -121,7 +131,7 @@ Json read_yaml(const std::filesystem::path& path) {
                       "save it in UTF-8");
   }
   try {
-    return Walk(path).value(YAML::Load(text));
+    return Walk(path).value(only_document(YAML::LoadAll(text), path));
   } catch (const YAML::Exception& error) {
     throw usage_error(fmt::format("{}: this is no YAML: {}", place(path, error.mark), error.msg),
                       "lists and maps need the same indentation throughout, by spaces");

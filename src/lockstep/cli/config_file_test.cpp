@@ -81,6 +81,9 @@ TEST_F(ConfigFile, BrokenFilesAreNamedWithTheirPlace) {
   EXPECT_NE(refused("model: m\nmodel: n\n").find("flags.yaml:2:1: the key \"model\" stands twice"), std::string::npos);
   EXPECT_NE(refused("[a]: m\n").find("expected a key of text"), std::string::npos);
   EXPECT_NE(refused("- a\n").find("expected a map of flags, found array"), std::string::npos);
+  EXPECT_NE(refused("model: m\n---\nseed: 1\n").find("flags.yaml:3:1: expected one document, found another"),
+            std::string::npos);
+  EXPECT_EQ(expand_config_file({file("a.yaml", "---\nmodel: m\n---\n")}).args, (Words{"--model", "m"}));
   EXPECT_NE(refusal([] { expand_config_file({"absent.yaml"}); }).find("found no such file"), std::string::npos);
 }
 

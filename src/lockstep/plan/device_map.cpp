@@ -131,8 +131,11 @@ class Reading {
 
   UserError unknown_names() const {
     std::vector<std::string> described, nearest;
+    constexpr size_t kMostNames = 64;  // of which others are looked for: each is compared with all of the model's
+    constexpr size_t kLongest = 1024;
     for (const auto& name : unknown_) {
-      described.push_back(fmt::format("\"{}\"", name));
+      described.push_back(fmt::format("\"{}\"", cut_text(name)));
+      if (described.size() > kMostNames || name.size() > kLongest) continue;
       const std::string near = nearest_name(name, names_.known());
       if (!near.empty()) nearest.push_back(fmt::format("\"{}\"", near));
     }

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
@@ -90,6 +91,11 @@ TEST(DeviceMap, RefusesUnknownNamesWithTheNearest) {
   EXPECT_EQ(refusal(R"({"": 0, "model.layer.1": 1, "visuall": 2})"),
             "--device_map: this fake model has no \"model.layer.1\", \"visuall\"; hint: the nearest there is: "
             "\"model.layers.1\", \"visual\"");
+  std::string many = R"({"": 0)";
+  for (int i = 0; i < 3000; ++i) many += fmt::format(R"(, "model.layers.x{}": 1)", i);
+  const std::string refused = refusal(many + "}");
+  EXPECT_NE(refused.find("and 2994 more; hint"), std::string::npos) << refused;
+  EXPECT_NE(refused.find("and 58 more"), std::string::npos) << "nearest names of 64, not of millions: " << refused;
   EXPECT_NE(refusal(R"({"": 0, "model.layers.3": 1})").find("has no \"model.layers.3\""), std::string::npos);
   EXPECT_NE(refusal(R"({"": 0, "model.layers.": 1})").find("has no \"model.layers.\""), std::string::npos);
 }
