@@ -1,6 +1,8 @@
 #include "lockstep/state/trainer_state.h"
 
+#include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -9,6 +11,9 @@
 #include "lockstep/base/json_fields.h"
 
 namespace lockstep {
+
+static constexpr const char* kDamaged =
+    "the file was changed by something else than a run: take an earlier checkpoint, or the folder as --model";
 
 static void describe(LoaderCursor& cursor, JsonFields& f) {
   f("epoch", cursor.epoch);
@@ -135,6 +140,34 @@ void TrainerState::compare_by(const std::string& what) {
   best_model_checkpoint.clear();
 }
 
+/// What a run counts from, and divides by.
+static void require_sound(const TrainerState& s, const std::string& where) {
+  const std::pair<const char*, int64_t> counts[] = {
+      {"global_step", s.global_step},
+      {"updates", s.updates},
+      {"tokens_seen", s.tokens_seen},
+      {"tokens_computed", s.tokens_computed},
+      {"samples_seen", s.samples_seen},
+      {"skipped_rows", s.skipped_rows},
+      {"loss_steps", s.loss_steps},
+      {"cursor.epoch", s.cursor.epoch},
+      {"cursor.rows", s.cursor.rows},
+      {"since_log.steps", s.since_log.steps},
+      {"rows_per_step", s.rows_per_step},
+      {"saves_without_better", s.saves_without_better},
+      {"world", s.world},
+      {"evaluations_without_better", s.evaluations_without_better},
+  };
+  for (const auto& [key, count] : counts) {
+    if (count < 0)
+      throw checkpoint_error(fmt::format("{}: {}: expected a number from 0, found {}", where, key, count), kDamaged);
+  }
+  if (!(s.loss_scale.scale > 0) || !std::isfinite(s.loss_scale.scale)) {
+    throw checkpoint_error(
+        fmt::format("{}: loss_scale.scale: expected a number above 0, found {}", where, s.loss_scale.scale), kDamaged);
+  }
+}
+
 Json to_json(const TrainerState& state) { return json_of(state); }
 
 TrainerState trainer_state_from_json(const Json& json, const std::string& where) {
@@ -145,7 +178,9 @@ TrainerState trainer_state_from_json(const Json& json, const std::string& where)
         fmt::format("only checkpoints that lockstep wrote can be resumed; take the folder as {} instead",
                     adapter ? "--adapters" : "--model"));
   }
-  return record_of<TrainerState>(json, JsonReading::kStrict, where);
+  auto state = record_of<TrainerState>(json, JsonReading::kStrict, where);
+  require_sound(state, where);
+  return state;
 }
 
 }  // namespace lockstep

@@ -65,5 +65,25 @@ TEST_F(OfOthers, ACheckpointIsTakenAsTheModelOrTheAdapterThatItIs) {
   EXPECT_NE(hint().find("take the folder as --adapters"), std::string::npos) << hint();
 }
 
+TEST(TrainerState, NumbersThatNoRunHasAreNamed) {
+  const auto refusal = [](const char* part, const char* key, const Json& value) -> std::string {
+    Json json = to_json(TrainerState());
+    Json& within = *part == '\0' ? json["lockstep"] : json["lockstep"][part];
+    within[key] = value;
+    try {
+      (void)trainer_state_from_json(json, "state");
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.code(), ExitCode::kCheckpoint);
+      return error.message();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal("", "updates", 0), "");
+  EXPECT_EQ(refusal("", "updates", -1), "state: updates: expected a number from 0, found -1");
+  EXPECT_EQ(refusal("cursor", "rows", -3), "state: cursor.rows: expected a number from 0, found -3");
+  for (const double scale : {0.0, -2.0})
+    EXPECT_EQ(refusal("loss_scale", "scale", scale).find("state: loss_scale.scale: expected a number above 0"), 0U);
+}
+
 }  // namespace
 }  // namespace lockstep
