@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/interrupted.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/number_bounds.h"
 #include "lockstep/cli/run_flags.h"
@@ -17,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-void print_now(const std::string& text) { fmt::print(stderr, "{}\n", text); }
+void print_now(const std::string& text) { fmt::print(stderr, "{}\n", shown_text(text)); }
 
 }  // namespace
 

@@ -29,6 +29,7 @@
 #include "lockstep/base/interrupted.h"
 #include "lockstep/base/machine.h"
 #include "lockstep/base/process.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/comm/own_address.h"
 #include "lockstep/comm/rank_output.h"
 #include "lockstep/comm/world.h"
@@ -333,7 +334,7 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
                .strict = options.guard == Guard::kStrict,
                .begins_later = true,
                .job_secret = job_secret(env),
-               .say = [](const std::string& text) { fmt::print(stderr, "{}\n", text); }});
+               .say = [](const std::string& text) { fmt::print(stderr, "{}\n", shown_text(text)); }});
   Launch launch(options, agent, signals);
   for (int local = 0; local < processes; ++local) {
     launch.start(world.node * processes + local, local, argv,
@@ -370,7 +371,7 @@ int launch_ranks(const std::vector<std::string>& argv, const Env& env, const Lau
     const bool again = !done.interrupted && attempt < options.max_restarts && worth_a_restart(done.code);
     if (!done.last_words.empty()) {
       options.conclude ? options.conclude(done.code, done.last_words, again)
-                       : fmt::print(stderr, "{}\n", done.last_words);
+                       : fmt::print(stderr, "{}\n", shown_text(done.last_words));
     }
     if (options.interrupted != nullptr) *options.interrupted = done.interrupted;
     if (!again) return done.code;

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error_file.h"
 #include "lockstep/base/failure.h"
+#include "lockstep/base/text_format.h"
 
 namespace lockstep {
 namespace {
@@ -27,7 +28,7 @@ int report_failure(const std::string& program, const Env& env, Recorder& recorde
   if (tell && tell(failure, error)) return static_cast<int>(failure.code);
   std::string text = fmt::format("{}: error: {}\n", program, failure.message);
   if (!failure.hint.empty()) text += fmt::format("  hint: {}\n", failure.hint);
-  std::cerr << text << std::flush;
+  std::cerr << shown_text(text) << std::flush;
   return static_cast<int>(failure.code);
 }
 

@@ -199,7 +199,6 @@ std::string Decoder::decode(std::vector<std::string> tokens, bool at_start) cons
   return join(tokens);
 }
 
-// Whether later tokens leave the text of earlier ones alone, but for runs of byte tokens and unfinished characters.
 bool Decoder::is_local() const {
   return std::all_of(steps_.begin(), steps_.end(), [](const auto& step) {
     return !step->fused || step->kind == Step::Kind::kFuse || (step->kind == Step::Kind::kStrip && step->stop == 0);

@@ -30,12 +30,13 @@ class Decoder {
 
   /// `at_start` false for tokens that follow others, so that a leading space stays.
   std::string decode(std::vector<std::string> tokens, bool at_start = true) const;
+  /// Whether later tokens leave the text of earlier ones alone, but for runs of byte tokens and unfinished characters.
+  bool is_local() const;
   /// As decode, for tokens that more may follow.
   CertainText decode_certain(std::vector<std::string> tokens, bool at_start) const;
 
  private:
   void read(const Json& config, const std::string& where);
-  bool is_local() const;
   bool has_byte_fallback() const;
 
   std::vector<std::unique_ptr<Step>> steps_;

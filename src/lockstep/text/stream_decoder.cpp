@@ -19,6 +19,7 @@ std::string StreamDecoder::push(int32_t id) {
   if (pieces_) return pieces_->push(id);
   ids_.push_back(id);
   const auto& steps = std::get<JsonSteps>(tokenizer_.impl_->steps);
+  if (!steps.decoder().is_local()) return {};  // until the end, and not looked at with each
   CertainText certain = steps.decoder().decode_certain(steps.tokens(ids_, skip_special_tokens_), at_start_);
   std::string fresh = certain.text.substr(printed_bytes_);
   printed_bytes_ = certain.text.size();

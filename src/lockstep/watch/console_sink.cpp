@@ -24,8 +24,10 @@ constexpr int kBarCells = 10;
 // Texts from data and errors may carry control characters; they must not reach a terminal or a log.
 std::string printable(std::string_view text) {
   std::string out(text);
-  for (char& c : out) {
-    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7F) c = ' ';
+  const auto byte = [&](size_t i) { return i < out.size() ? static_cast<unsigned char>(out[i]) : 0U; };
+  for (size_t i = 0; i < out.size(); ++i) {
+    const bool two = byte(i) == 0xC2 && byte(i + 1) >= 0x80 && byte(i + 1) < 0xA0;  // U+009B begins what "\x1b[" does
+    if (two || (byte(i) < 0x20 && out[i] != '\n') || byte(i) == 0x7F) out.replace(i, two ? 2 : 1, " ");
   }
   return out;
 }

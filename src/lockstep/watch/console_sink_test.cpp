@@ -138,6 +138,9 @@ TEST(ConsoleSink, QuietKeepsNoticesEvaluationsAndTheEnd) {
 TEST(ConsoleSink, ColoursOnlyWhenAskedAndDefusesControlCharacters) {
   EXPECT_EQ(shown({.tty = true, .color = true}, {Notice{"a\x1b[2Jb"}}), "\x1b[33mnote: a [2Jb\x1b[0m\n");
   EXPECT_EQ(shown({.tty = true}, {Notice{"a\tb"}}), "note: a b\n");
+  EXPECT_EQ(shown({.tty = true}, {Notice{"a\xc2\x9b"
+                                         "2Jb \xc2\xa0"}}),
+            "note: a 2Jb \xc2\xa0\n");
 }
 
 TEST(ConsoleOptions, TakesAPipeForAPipe) {
