@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+#include "lockstep/data/row_mapping.h"
 #include "lockstep/data/sample.h"
 
 namespace lockstep {
@@ -254,6 +256,20 @@ TEST(RowForms, ThousandsOfCallsGoWithOneAnswer) {
   ASSERT_EQ(calls.size(), kCalls);
   EXPECT_EQ(calls.back()["function"]["arguments"]["x"].get<size_t>(), kCalls - 1);
   EXPECT_EQ(Json::parse(sample.messages[3].fields)["tool_calls"].size(), 1U);
+}
+
+// Each name was looked for among all before it: 100,000 took a minute.
+TEST(RowForms, ManyColumnsAreRenamedAtOnce) {
+  std::string text = R"({"role": "x")";
+  for (int i = 0; i < 100'000; ++i) text += fmt::format(R"(, "c{}": {})", i, i);
+  const Json row = parse_json(text + "}", "row");
+  const Json out = mapped_row(row, {.columns = {{"C7", "query"}}}, "rows.jsonl:1");
+  EXPECT_EQ(out.size(), row.size());
+  EXPECT_EQ(out["query"].get<int>(), 7);
+  EXPECT_FALSE(out.contains("c7"));
+  const Json turns = mapped_row({{"messages", Json::array({row})}}, {.roles = {{"x", "user"}}}, "rows.jsonl:1");
+  EXPECT_EQ(turns["messages"][0].size(), row.size());
+  EXPECT_EQ(turns["messages"][0]["role"].get<std::string>(), "user");
 }
 
 TEST(RowForms, Boxes) {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -49,9 +52,32 @@ Json in_usual_case(Json row) {
   return row;
 }
 
+/// An object under way. That of JSON looks at all earlier names for each, and a row of strangers may have a million.
+class Fields {
+ public:
+  Fields() : items_(static_cast<Items&>(object_.get_ref<Json::object_t&>())) {}
+  Fields(const Fields&) = delete;
+  Fields& operator=(const Fields&) = delete;
+
+  /// The value of that name, which is null where it is new.
+  Json& operator[](const std::string& name) {
+    const auto [at, is_new] = places_.emplace(name, items_.size());
+    if (is_new) items_.emplace_back(name, Json());
+    return items_[at->second].second;
+  }
+  Json take() { return std::move(object_); }
+
+ private:
+  using Items = std::vector<Json::object_t::value_type>;
+
+  Json object_ = Json::object();
+  Items& items_;
+  std::unordered_map<std::string, size_t> places_;
+};
+
 Json mapped_turn(const Json& turn, const RowMapping& mapping) {
   if (!turn.is_object()) return turn;
-  Json out = Json::object();
+  Fields out;
   for (const auto& [key, value] : turn.items()) {
     const bool is_role =
         key == (mapping.role_key.empty() ? "role" : mapping.role_key) || (mapping.role_key.empty() && key == "from");
@@ -62,7 +88,7 @@ Json mapped_turn(const Json& turn, const RowMapping& mapping) {
       out[key == mapping.content_key ? "content" : key] = value;
     }
   }
-  return out;
+  return out.take();
 }
 
 }  // namespace
@@ -122,21 +148,23 @@ NamedColumns recased_columns(const Json& row) {
 Json mapped_row(Json row, const RowMapping& mapping, const std::string& where) {
   if (!row.is_object()) return row;
   if (mapping.empty()) return in_usual_case(std::move(row));
-  Json out = Json::object();
+  Fields fields;
   for (const auto& [name, value] : row.items()) {
     const auto found =
         std::ranges::find_if(mapping.columns, [&name = name](const auto& one) { return same_column(one.first, name); });
     if (found == mapping.columns.end() && mapping.unread.contains(name)) continue;
     const std::string& to = found == mapping.columns.end() ? name : found->second;
-    if (out.contains(to) && !out.at(to).is_null()) {
+    Json& placed = fields[to];
+    if (!placed.is_null()) {
       if (value.is_null()) continue;
       throw data_error(
           fmt::format("{}: expected one column to be \"{}\", found two: \"{}\" is called so by --columns or "
                       "dataset_info.json, and another is",
                       where, to, name));
     }
-    out[to] = value;
+    placed = value;
   }
+  Json out = fields.take();
   if (mapping.role_key.empty() && mapping.content_key.empty() && mapping.roles.empty()) return out;
   for (const char* name : {"messages", "conversations", "conversation"}) {
     const auto turns = out.find(name);
