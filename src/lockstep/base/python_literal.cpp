@@ -3,9 +3,10 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <optional>
-#include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -103,7 +104,8 @@ class Reader {
     if (!budget_.enter()) return fail(budget_.why(), JsonFault::Kind::kLimit);
     ++at_;
     out = Json::object();
-    std::set<std::string> keys;  // an object looks through all that it has
+    auto& items = out.get_ref<Json::object_t&>();
+    std::unordered_map<std::string, std::ptrdiff_t> places;  // an object looks through all that it has
     while (!take('}')) {
       Json key, item;
       if (!value(key)) return false;
@@ -111,10 +113,11 @@ class Reader {
       if (!take(':')) return fail("expected ':'");
       if (!value(item)) return false;
       std::string name = key.is_string() ? key.get<std::string>() : key.dump();
-      if (keys.insert(name).second) {
-        out.get_ref<Json::object_t&>().emplace_back(std::move(name), std::move(item));
+      const auto [place, is_new] = places.emplace(name, std::ssize(items));
+      if (is_new) {
+        items.emplace_back(std::move(name), std::move(item));
       } else {
-        out[name] = std::move(item);
+        (items.begin() + place->second)->second = std::move(item);
       }
       if (take(',')) continue;
       if (!take('}')) return fail("expected ',' or '}'");

@@ -26,6 +26,15 @@ TEST(PythonLiteral, IsReadAsPythonReadsIt) {
   EXPECT_EQ(read(R"('a\n\t\\\'\x41\u00e9\U0001F600\101' "b")"), "\"a\\n\\t\\\\'A\u00e9\U0001F600Ab\"");
   EXPECT_EQ(read("'''two\nlines'''"), R"("two\nlines")");
   EXPECT_EQ(read(" [ ] "), "[]");
+  EXPECT_EQ(read("{'a': 1, 'b': 2, 'a': 3}"), R"({"a":3,"b":2})");
+}
+
+// Each was looked for among all others: half a minute.
+TEST(PythonLiteral, AKeyMayStandThereAsOftenAsItLikes) {
+  std::string text = "{";
+  for (int i = 0; i < 100'000; ++i) text += "'key " + std::to_string(i) + "': 0, ";
+  for (int i = 0; i < 100'000; ++i) text += "'key 99999': " + std::to_string(i) + ", ";
+  EXPECT_TRUE(read(text + "}").ends_with(R"("key 99999":99999})"));
 }
 
 TEST(PythonLiteral, WhatIsNoneIsToldWithItsPlace) {
