@@ -205,7 +205,7 @@ class HostileFiles(Story):
             rows = self.folder / f"{name}.jsonl"
             rows.write_text("".join(json.dumps(one) + "\n" for one in (good, row, good)))
             words = ["sft", "--model", self.models["qwen2"], "--dataset", rows, "--output_dir", self.folder / name, "--num_train_epochs", 1,
-                     "--report_to", "none", "--per_device_train_batch_size", 1]
+                     "--report_to", "none", "--per_device_train_batch_size", 1, "--logging_steps", 1]
             with self.subTest(name):
                 self.refused(0, words, f"{rows}:2: ", part, "1 rows could not be used so far")
                 self.refused(3, [*words, "--strict", "true"], f"{rows}:2: ", part)

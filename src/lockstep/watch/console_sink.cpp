@@ -27,7 +27,7 @@ std::string printable(std::string_view text) {
   const auto byte = [&](size_t i) { return i < out.size() ? static_cast<unsigned char>(out[i]) : 0U; };
   for (size_t i = 0; i < out.size(); ++i) {
     const bool two = byte(i) == 0xC2 && byte(i + 1) >= 0x80 && byte(i + 1) < 0xA0;  // U+009B begins what "\x1b[" does
-    if (two || (byte(i) < 0x20 && out[i] != '\n') || byte(i) == 0x7F) out.replace(i, two ? 2 : 1, " ");
+    if (two || (byte(i) < 0x20 && out[i] != '\n') || byte(i) == 0x7F) out.replace(i, two ? size_t{2} : size_t{1}, " ");
   }
   return out;
 }
