@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <system_error>
 
+#include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
+
+#include "lockstep/base/error.h"
 
 namespace lockstep {
 namespace {
@@ -89,6 +94,19 @@ MachineMemory machine_memory() {
 std::string host_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 && name[0] != 0 ? name.data() : "localhost";
+}
+
+std::optional<int> asked_threads(const Env& env) {
+  constexpr const char* kName = "OMP_NUM_THREADS";
+  constexpr int kMost = 1 << 16;
+  const auto text = env.text(kName);
+  if (!text) return std::nullopt;
+  int threads = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), threads);
+  const bool whole = error == std::errc() && (end == text->data() + text->size() || *end == ',');
+  if (whole && threads >= 1 && threads <= kMost) return threads;
+  throw usage_error(fmt::format("{}={}: expected a number of threads from 1 to {}", kName, *text, kMost),
+                    "leave it out for the cores that there are");
 }
 
 int usable_cores() {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,10 @@ std::string host_name();
 
 /// Cores that this process may run on; at least 1.
 int usable_cores();
+
+/// OMP_NUM_THREADS of `env`: "4", or "4,2", a number for each level of nesting, of which the first counts; nullopt where it is not
+/// set. Throws UserError(kUsage) for what is no number of threads.
+std::optional<int> asked_threads(const Env& env);
 
 /// Cores' worth of time that the control group gives; 0: no limit.
 double cpu_quota();

@@ -1,6 +1,11 @@
 #include "lockstep/base/machine.h"
 
+#include <optional>
+#include <string>
+
 #include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
 
 namespace lockstep {
 namespace {
@@ -37,6 +42,15 @@ TEST(CpuQuota, IsReadInCores) {
   EXPECT_EQ(parse_cpu_quota("150000 100000"), 1.5);
   EXPECT_EQ(parse_cpu_quota("-1 100000"), 0);  // version 1 without a limit
   EXPECT_EQ(parse_cpu_quota(""), 0);
+}
+
+TEST(AskedThreads, AreThoseOfTheFirstLevel) {
+  const auto asked = [](const std::string& text) { return asked_threads(Env({{"OMP_NUM_THREADS", text}})); };
+  EXPECT_EQ(asked(""), std::nullopt);
+  EXPECT_EQ(asked("4"), 4);
+  EXPECT_EQ(asked("4,2"), 4);
+  for (const char* text : {"0", "-1", "99999999999", "4x", ",", "many"})
+    EXPECT_THROW((void)asked(text), UserError) << text;
 }
 
 TEST(UsableCores, AreAtLeastOne) { EXPECT_GE(usable_cores(), 1); }

@@ -72,8 +72,7 @@ Variables rank_variables(const Env& env, const World& world, int local, int proc
 void take_environment(const Variables& variables) {
   ::clearenv();
   for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
-  const auto threads = Env(variables).integer("OMP_NUM_THREADS");
-  if (threads && *threads > 0) at::set_num_threads(static_cast<int>(*threads));
+  if (const auto threads = asked_threads(Env(variables))) at::set_num_threads(*threads);
 }
 
 std::vector<std::string> exec_environment(const Variables& variables) {

@@ -58,7 +58,17 @@ int required(const Number& number, const std::string& source, const std::string&
   return static_cast<int>(*number.value);
 }
 
+constexpr int64_t kMostRanks = 1 << 20;  // a number that none of them fits would be another one
+
+void check_most(const std::string& source, const Number& number) {
+  if (!number.value || *number.value <= kMostRanks) return;
+  throw usage_error(fmt::format("{}: wrong world size: {}, expected at most {}", source, number.text(), kMostRanks),
+                    "is it the number of another thing?");
+}
+
 void check_range(const std::string& source, const Number& index, const Number& size) {
+  check_most(source, size);
+  if (!size.value) check_most(source, index);
   if (size.value && *size.value < 1) {
     throw usage_error(fmt::format("{}: wrong world size: {}, expected at least 1", source, size.text()));
   }
@@ -168,7 +178,7 @@ World from_slurm(const Env& env) {
   // A step of its own has a port of its own; below 32768, where Linux starts to hand out ports.
   const int64_t job = number(env, {"SLURM_JOB_ID", "SLURM_JOBID"}).value.value_or(0);
   const int64_t step = number(env, {"SLURM_STEP_ID", "SLURM_STEPID"}).value.value_or(0);
-  world.master_port = static_cast<int>(12000 + (job * 7 + step) % 20000);
+  world.master_port = static_cast<int>(12000 + (job % 20000 * 7 + step % 20000) % 20000);
   world.may_launch = world.local_size == 1 && world.size == world.num_nodes;
   set_master(world, env, false);
   return world;
@@ -190,6 +200,7 @@ World from_mpi(const Env& env, const MpiNames& names) {
   check_local(world.source, stated, size);
   const Number local_size = stated.value ? stated : Number{names.size, size.value};
   Number local_rank = number(env, {names.local_rank});
+  check_range(world.source, local_rank, local_size);
   if (!local_rank.value) local_rank = {names.rank, world.rank % *local_size.value};
   set_local(world, local_rank, local_size);
   set_nodes(world, {"node", std::nullopt}, {"nodes", std::nullopt}, stated);
@@ -215,6 +226,7 @@ World from_node_variables(const Env& env) {
   const Number per_node = number_of_ranks(env, {"PET_NPROC_PER_NODE", "NPROC_PER_NODE"});
   const int64_t local = per_node.value.value_or(1);
   if (local < 1) throw usage_error(fmt::format("{}: {}, expected at least 1", world.source, per_node.text()));
+  check_most(world.source, per_node);
   if (!num_nodes.value) num_nodes = pods;
   const int nodes = required(num_nodes, world.source, node.text());
   if (pods.value && *pods.value != nodes && *pods.value != nodes * local) {
@@ -225,6 +237,7 @@ World from_node_variables(const Env& env) {
   }
   world.node = required(node, world.source, num_nodes.text());
   check_range(world.source, node, num_nodes);
+  check_most(world.source, {fmt::format("{} times {}", num_nodes.text(), per_node.text()), nodes * local});
   world.num_nodes = nodes;
   world.local_size = static_cast<int>(local);
   world.size = nodes * world.local_size;

@@ -104,6 +104,8 @@ TEST(World, NamesContradictionsAndWhatIsMissing) {
       {{{"RANK", "8"}}, {"wrong world size", "RANK=8", "WORLD_SIZE=8", "0 to 7"}},
       {{{"RANK", "-1"}}, {"wrong world size", "RANK=-1"}},
       {{{"WORLD_SIZE", "0"}}, {"wrong world size", "WORLD_SIZE=0", "at least 1"}},
+      {{{"WORLD_SIZE", "4294967296"}, {"LOCAL_WORLD_SIZE", ""}}, {"WORLD_SIZE=4294967296", "at most 1048576"}},
+      {{{"GROUP_RANK", "4294967296"}, {"GROUP_WORLD_SIZE", ""}}, {"GROUP_RANK=4294967296", "at most 1048576"}},
       {{{"LOCAL_RANK", "4"}}, {"wrong world size", "LOCAL_RANK=4", "LOCAL_WORLD_SIZE=4"}},
       {{{"LOCAL_WORLD_SIZE", "9"}}, {"wrong world size", "LOCAL_WORLD_SIZE=9", "WORLD_SIZE=8"}},
       {{{"RANK", ""}}, {"RANK is not set", "WORLD_SIZE=8"}},

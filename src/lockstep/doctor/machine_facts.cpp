@@ -97,11 +97,11 @@ MemoryFacts memory_facts(int local_ranks, std::optional<int64_t> state_bytes) {
 
 CoreFacts core_facts(int local_ranks, const Env& env) {
   const int cores = usable_cores();
-  const auto given = env.integer("OMP_NUM_THREADS");
+  const auto given = asked_threads(env);
   return {.cores = cores,
           .quota = cpu_quota(),
           .ranks = local_ranks,
-          .threads = given ? static_cast<int>(std::max<int64_t>(1, *given)) : cores,
+          .threads = given.value_or(cores),
           .threads_given = given.has_value()};
 }
 

@@ -57,13 +57,14 @@ Launched start_ranks(const LaunchRequest& request, const RunOptions& run, const 
 }  // namespace
 
 int local_ranks(const RunOptions& run, const Env& env) {
+  constexpr int64_t kMostHere = 4096;  // as for --nproc
   if (run.nproc > 0) return run.nproc;
   for (const char* name : {"PET_NPROC_PER_NODE", "NPROC_PER_NODE"}) {
     const std::string word = env.text(name).value_or("");
     if (word.empty() || word == "auto" || word == "gpu" || word == "cpu") continue;  // torchrun's: by the devices
     const auto asked = env.integer(name);
-    if (*asked >= 1) return static_cast<int>(*asked);
-    throw usage_error(fmt::format("{}: expected a number of ranks, at least 1, found {}", name, *asked),
+    if (*asked >= 1 && *asked <= kMostHere) return static_cast<int>(*asked);
+    throw usage_error(fmt::format("{}: expected a number of ranks from 1 to {}, found {}", name, kMostHere, *asked),
                       "leave the variable out for one rank a GPU, else one");
   }
   if (run.device == "cpu") return 1;

@@ -73,7 +73,7 @@ RehearsalOptions devices_of(const JobPlanOptions& options, const Job& job) {
 /// As many as the launcher gives a rank: on the CPU, ops take working memory for each. For GPUs there is no work.
 void use_threads(const Job& job, const Env& env) {
   const int share = std::max(1, usable_cores() / job.world.local_size);
-  at::set_num_threads(job.on_cpu() ? static_cast<int>(env.integer("OMP_NUM_THREADS").value_or(share)) : 1);
+  at::set_num_threads(job.on_cpu() ? asked_threads(env).value_or(share) : 1);
 }
 
 RehearsedRows longest_of(const std::vector<std::string>& dataset, const FineTuneOptions& job, const ModelFolder& folder,
