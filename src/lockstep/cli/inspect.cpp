@@ -10,6 +10,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/cli/component_flags.h"
 #include "lockstep/cli/flags.h"
+#include "lockstep/cli/run_flags.h"
 #include "lockstep/cli/verbs.h"
 #include "lockstep/state/adapter_folder.h"
 #include "lockstep/state/checkpoint_manifest.h"
