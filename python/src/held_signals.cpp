@@ -28,11 +28,23 @@ void end_as_it_would(int signal) {
 /// A child that was forked has the handlers and the board, and is not the rank.
 bool is_rank() { return ::getpid() == rank_of_signals.load(); }
 
+LastWords kept_words;  // made before: a handler makes nothing
+std::atomic<bool> has_words{false};
+
+/// Whoever takes the words says them: a board has one writer.
+void say_kept_words(Board& board) {
+  if (!take_back_words() || board.last_words.version() > 0) return;
+  kept_words.at_ns = steady_ns();
+  board.last_words.write(kept_words);
+  board.life.store(Life::kFailing, std::memory_order_release);
+}
+
 struct sigaction abort_before = {};  // Python's faulthandler, which prints where all threads stand, or a person's own
 std::atomic<bool> holds_abort{false};
 
 void on_abort(int signal) {
   if (is_rank()) {
+    say_kept_words(*board_of_signals.load());
     board_of_signals.load()->aborts_since_ns.store(steady_ns(), std::memory_order_release);
     wait_a_moment(2000);
   }
@@ -59,6 +71,14 @@ void abort_at_last() {
   ::sigaction(SIGABRT, &abort_before, nullptr);
   ::raise(SIGABRT);
 }
+
+void say_if_aborted(const LastWords& words) {
+  take_back_words();
+  kept_words = words;
+  has_words.store(true, std::memory_order_release);
+}
+
+bool take_back_words() { return has_words.exchange(false, std::memory_order_acq_rel); }
 
 void hold_signals(Board& board) {
   board_of_signals.store(&board);

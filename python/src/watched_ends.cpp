@@ -3,7 +3,9 @@
 #include <functional>
 #include <utility>
 
+#include "held_signals.h"
 #include "watched_calls.h"
+#include <fmt/format.h>
 
 #include "lockstep/guard/asked_to_end.h"
 
@@ -84,7 +86,14 @@ void WatchedCalls::tell_code(int code) {
 
 void WatchedCalls::end_with(const std::string& message, const std::string& place, bool secondary, int code) {
   leaving_ = true;
+  // As Recorder says them, but by a handler.
+  const std::string where = place.empty() ? "" : fmt::format(" ({})", place);
+  say_if_aborted({.exit_code = code,
+                  .secondary = secondary ? 1U : 0U,
+                  .message = FixedText<4096>(message),
+                  .place = FixedText<256>(std::string(phase_text(recorder_.phase())) + where)});
   at_last([this, message, place, secondary, code](int status) {
+    (void)take_back_words();
     if (status == code) {
       if (secondary) await_cause();
       say_last_words(message, place, secondary, code);

@@ -1,12 +1,17 @@
-"""Ranks that no launcher has started: spawned.py env|tcp|file|store none|shape|raises|killed FOLDER [fork] meets in one of the ways that torch has.
+"""Ranks that no launcher has started: spawned.py env|tcp|file|store none|shape|raises|"raises, and aborts"|killed FOLDER [fork] meets in one of the ways that torch has.
 
 Each is a new Python, or with `fork` a copy of this one, as those of Accelerate's notebook_launcher are. With REPORT_FIRST in the environment this
 one has asked for a report before, when there was nothing to tell.
 """
+import atexit
 import os
 import signal
 import sys
 from pathlib import Path
+
+aborting = []
+if __name__ == "__mp_main__":  # before torch, so that it comes behind what the guard does at the end
+    atexit.register(lambda: os.abort() if aborting else None)
 
 import torch
 import torch.distributed as dist
@@ -32,7 +37,8 @@ def meet(rank, how, where, port):
 def work(rank, how, kind, where, port):
     meet(rank, how, where, port)
     for i in range(10):
-        if kind == "raises" and rank == 1 and i == 5:
+        if kind.startswith("raises") and rank == 1 and i == 5:
+            aborting.extend([rank] if kind == "raises, and aborts" else [])
             raise ValueError("bad row 12")
         if kind == "killed" and rank == 1 and i == 5:
             os.kill(os.getpid(), signal.SIGKILL)
