@@ -1,6 +1,7 @@
 """Calls that modules make by themselves: DDP's, whose parameters all ranks have in common, FSDP2's, module by module, and DeepSpeed's, module by
 module and bucket by bucket."""
 import functools
+import json
 import weakref
 
 from ._places import put_in_place, when_imported
@@ -16,6 +17,7 @@ def tell(native):
     when_imported("deepspeed.runtime.comm.coalesced_collectives", lambda module: _look_before_padding(native, module.reduce_scatter_coalesced))
     when_imported("deepspeed.runtime.engine", lambda module: _label_engine(native, module.DeepSpeedEngine))
     when_imported(f"{zero}.partitioned_param_coordinator", lambda module: _label_fetches(native, module.PartitionedParameterCoordinator))
+    when_imported(f"{zero}.partitioned_param_coordinator", lambda module: _look_at_order(native, module.PartitionedParameterCoordinator))
     when_imported(f"{zero}.stage_1_and_2", lambda module: _label_buckets(native, module.DeepSpeedZeroOptimizer, "reduce_ipg_grads", _of_ids))
     when_imported(f"{zero}.stage3", lambda module: _label_buckets(
         native, module.DeepSpeedZeroOptimizer_Stage3, "_DeepSpeedZeroOptimizer_Stage3__reduce_and_partition_ipg_grads", _of_tensors))
@@ -92,6 +94,54 @@ def _label_fetches(native, kind):
         return f"{module_names[current_submodule] or 'root module'} gather"[-79:] if current_submodule in module_names else ""
 
     _labelled(native, kind, "fetch_sub_module", label)
+
+
+def _look_at_order(native, kind):
+    """ZeRO-3 gathers ahead, by the order of the pass before: which module a rank has left out stands in none of its calls."""
+    prologue, reset = kind.trace_prologue, kind.reset_step
+
+    def show_note(self, note):
+        native.show_structure("modules", json.dumps({"label": "modules", "nodes": [], "note": note}))
+        self._lockstep_strayed = bool(note)
+
+    @functools.wraps(prologue)
+    def told(self, sub_module, *args, **kwargs):
+        try:
+            if note := _strayed(self, sub_module):  # before it is forgotten what was expected
+                show_note(self, note)
+        except Exception:  # another version of the package: a job is never worse off
+            pass
+        return prologue(self, sub_module, *args, **kwargs)
+
+    @functools.wraps(reset)
+    def begun(self, *args, **kwargs):
+        try:
+            if getattr(self, "_lockstep_strayed", False) and self.is_complete_trace():  # a pass was as the one before
+                show_note(self, "")
+        except Exception:
+            pass
+        return reset(self, *args, **kwargs)
+
+    kind.trace_prologue, kind.reset_step = told, begun
+
+
+def _strayed(coordinator, module):
+    """What is told of the rank; nothing: it runs what it ran in the pass before."""
+    if not coordinator.is_complete_trace():
+        return ""
+    order, at = (getattr(coordinator, f"_PartitionedParameterCoordinator__{name}") for name in ("submodule_order", "step_id"))
+    if at < len(order) and order[at] is module:
+        return ""
+    from deepspeed.utils.debug import module_names
+
+    def name_of(one):
+        return (module_names[one] if one in module_names else "") or "the whole model"
+
+    later = next((number for number in range(at, len(order)) if order[number] is module), None)
+    if later is None:
+        return f"ran {name_of(module)} where it did not run in the pass before"
+    skipped = list(dict.fromkeys(name_of(one) for one in order[at:later]))
+    return f"skipped {', '.join(skipped[:6])}{' and others' if len(skipped) > 6 else ''}, which came before {name_of(module)} in the pass before"
 
 
 def _label_buckets(native, kind, method, parameters_of):

@@ -214,13 +214,29 @@ void explain_places(const Camp& odd, const Camp& usual, Diagnosis& out) {
       odd.call->site.view() == usual.call->site.view() ? "" : fmt::format(" and {}", usual.call->site.view()));
 }
 
-/// What the ranks hold that are about to gather.
-std::optional<Structure> shown_by(const Camp& camp) {
+std::optional<Structure> shown_by(const Camp& camp, std::string_view label) {
   for (const auto& text : camp.track.ranks->sample.structures) {
     auto structure = structure_from(text);
-    if (structure && !structure->label.empty() && structure->label == camp.call->label.view()) return structure;
+    if (structure && !structure->label.empty() && structure->label == label) return structure;
   }
   return std::nullopt;
+}
+
+/// What the ranks hold that are about to gather.
+std::optional<Structure> shown_by(const Camp& camp) { return shown_by(camp, camp.call->label.view()); }
+
+/// One side has run other modules than in the pass before: its calls are those of others, or none, and do not tell which.
+void explain_modules(const Camp& odd, const Camp& usual, Diagnosis& out) {
+  const auto mine = shown_by(odd, kModulesRemark), theirs = shown_by(usual, kModulesRemark);
+  const std::string note = mine ? mine->note : "", other = theirs ? theirs->note : "";
+  if (note == other || (note.empty() && !out.between_two)) return;
+  if (note.empty()) out.culprits = usual.ranks;
+  out.why = fmt::format("so it came to other calls than the others: {}", out.headline);
+  out.headline = fmt::format("{} {}", (note.empty() ? usual : odd).ranks.phrase(), note.empty() ? other : note);
+  out.fix =
+      "run the same modules on all ranks in every pass: where a batch has nothing for one (text without an image), "
+      "give "
+      "it a dummy input and add its output times 0 to the loss";
 }
 
 /// Both are about to gather, and what they hold is not alike: that is why the calls are not.
@@ -272,6 +288,7 @@ Diagnosis diagnose(const std::string& group, const std::vector<Camp>& camps, uin
   } else if (!explain_structures(odd, usual, mine, theirs, out)) {
     explain(odd, usual, seq, alike, out);
     explain_threads(odd, usual, out);
+    explain_modules(odd, usual, out);
   }
   if (out.between_two) {
     out.why += "; the sides are equally strong, so either may be the one that is wrong";

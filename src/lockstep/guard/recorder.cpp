@@ -8,6 +8,7 @@
 
 #include "lockstep/base/json.h"
 #include "lockstep/guard/report.h"
+#include "lockstep/guard/structure.h"
 
 namespace lockstep {
 namespace {
@@ -162,7 +163,11 @@ void Recorder::add_fact(const std::string& name, const std::string& value) {
 }
 
 void Recorder::show_structure(const std::string& label, std::string_view json) {
-  if (std::ranges::find(structures_, label) != structures_.end()) return;
+  if (const auto shown = std::ranges::find(structures_, label); shown != structures_.end()) {
+    const auto slot = static_cast<size_t>(shown - structures_.begin());
+    if (label == kModulesRemark) board().structures[slot].write(FixedText<8192>(json));  // of another pass
+    return;
+  }
   structures_.resize(board().structures.size());
   structures_[next_structure_] = label;
   board().structures[next_structure_].write(FixedText<8192>(json));

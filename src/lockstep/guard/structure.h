@@ -28,6 +28,9 @@ struct Structure {
 /// The label of one that is only a note: where a rank's NaN stands.
 inline constexpr const char* kNanRemark = "nan";
 
+/// And of what a rank did otherwise than in the pass before, which its calls do not show. The note says it of the rank.
+inline constexpr const char* kModulesRemark = "modules";
+
 /// Nothing: it is none.
 std::optional<Structure> structure_from(const std::string& json);
 

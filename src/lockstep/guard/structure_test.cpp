@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -82,6 +83,41 @@ TEST(Structure, ABoardKeepsTheLatestThatDiffer) {
   EXPECT_EQ(kept.size(), recorder.board().structures.size());
   EXPECT_NE(std::ranges::find(kept, R"({"label": "s39"})"), kept.end());
   EXPECT_EQ(std::ranges::find(kept, R"({"label": "s3"})"), kept.end());
+}
+
+TEST(Structure, WhatIsToldOfAPassTakesThePlaceOfWhatWasToldBefore) {
+  Recorder recorder;
+  for (const char* note : {"skipped vision_tower", ""}) {
+    recorder.show_structure(kModulesRemark, Json({{"label", kModulesRemark}, {"note", note}}).dump());
+    recorder.show_structure("another", "{}");
+  }
+  const auto kept = read_board(recorder.board(), 1).structures;
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_EQ(kept[0], R"({"label":"modules","note":""})");
+}
+
+TEST(Structure, TellsWhichModulesARankHasLeftOutThatItsCallsDoNotName) {
+  const auto said = [](int skips, int world, const std::string& others) {
+    std::vector<RankReport> reports;
+    for (int rank = 0; rank < world; ++rank) {
+      const std::string note = rank == skips ? "skipped vision_tower, which came before head" : others;
+      RankReport report = running_rank(rank, world);
+      add_calls(report,
+                {test_call(rank == skips ? Op::kAllGather : Op::kReduceScatter, "f32", {2}, "", "train.py:40")});
+      report.structures = {Json({{"label", kModulesRemark}, {"nodes", Json::array()}, {"note", note}}).dump()};
+      reports.push_back(report_from_json(to_json(report)));
+    }
+    return judge_mismatch(census_of(reports)).diagnosis;
+  };
+  const Diagnosis one = said(1, 3, "");
+  EXPECT_EQ(one.headline, "rank 1 skipped vision_tower, which came before head");
+  EXPECT_NE(one.why.find("all_gather beside reduce_scatter"), std::string::npos) << one.why;
+  EXPECT_NE(one.fix.find("dummy input"), std::string::npos) << one.fix;
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(said(rank, 2, "").headline, fmt::format("rank {} skipped vision_tower, which came before head", rank));
+  }
+  EXPECT_EQ(said(1, 3, "skipped vision_tower, which came before head").headline.find("skipped"), std::string::npos)
+      << "all of them did";
 }
 
 TEST(Structure, AnythingElseIsNone) {
