@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <system_error>
 #include <thread>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -204,13 +205,27 @@ std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& 
   return call;
 }
 
+namespace {
+
+/// Null: it is part of a batch that has one, or its backend has none. Of such a kind of work no other is asked again: what it throws
+/// carries a stack, which costs more than the call. Works of Python's are of one kind and many minds.
+c10::intrusive_ptr<c10::ivalue::Future> future_of(c10d::Work& work) {
+  static std::atomic<const std::type_info*> has_none{nullptr};
+  const std::type_info& kind = typeid(work);
+  if (&kind == has_none.load(std::memory_order_relaxed)) return nullptr;
+  try {
+    return work.getFuture();
+  } catch (const std::exception&) {
+    if (std::string_view(kind.name()).find("PyWork") == std::string_view::npos) has_none = &kind;
+    return nullptr;
+  }
+}
+
+}  // namespace
+
 /// A work that tells when it is through is not kept, not even weakly: it would keep its tensors.
 void WatchedCalls::launched(const Call& call, const c10::intrusive_ptr<c10d::Work>& work, bool waits) {
-  c10::intrusive_ptr<c10::ivalue::Future> future;
-  try {
-    if (work) future = work->getFuture();  // none: it is part of a batch that has one
-  } catch (const std::exception&) {        // of a backend that has none
-  }
+  const auto future = work ? future_of(*work) : nullptr;
   if (work) silent_.take(work.get());  // a new one has this address
   if (future && future->completed()) return over(call, future->hasError());
   {
