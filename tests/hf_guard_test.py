@@ -209,6 +209,10 @@ class Jobs(Story):
         self.assertEqual(code, 0, output)
         self.assertNotIn("lockstep guard", output)
 
+    def test_groups_that_are_destroyed_make_room_for_others(self):
+        _, output = self.torchrun(JOBS / "calls.py", "many teams", **AWAITED)
+        self.assertRegex(output, r"the job was ended: ranks? [01] and ranks? [01] differ in what goes between them: (send|recv) f32\[[35]\]")
+
     def test_what_is_unusual_is_no_fault(self):
         for kind in ("at exit", "parted", "other ranks", "two swapped", "patient", "patient later", "locals"):
             with self.subTest(kind=kind):

@@ -1,5 +1,7 @@
 #include "known_groups.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace lockstep::python {
@@ -20,6 +22,10 @@ void KnownGroups::learn(const std::string& name, const std::string& title, const
     made_.clear();
     making_ = -1;
   }
+  std::erase_if(groups_, [&](const auto& one) {  // nothing is left of them
+    const Known& known = one.second;
+    return known.left && known.index < 0 && known.pairs.empty() && known.told != kDefault && one.first != name;
+  });
   for (const bool on_gpu : {false, true}) {
     if (on_gpu && !apart) break;
     const std::string of = on_gpu ? name + kOnGpu : name, own = on_gpu ? title + kOnGpu : title;
@@ -52,18 +58,39 @@ void KnownGroups::set_patience(const std::string& name, Clock::duration patience
 void KnownGroups::leave(const std::string& name) {
   for (const std::string& of : {name, name + kOnGpu}) {
     const auto known = groups_.find(of);
-    if (known == groups_.end()) continue;
+    if (known == groups_.end() || known->second.left) continue;
     known->second.left = true;
-    mark(known->second);
-    if (known->second.told == kDefault && making_ >= 0) recorder_.leave_group(making_);
+    leave(known->second);
   }
 }
 
-void KnownGroups::mark(const Known& known) {
-  if (known.index >= 0) recorder_.leave_group(known.index);
-  for (const auto& [title, index] : known.pairs) {
-    if (index >= 0) recorder_.leave_group(index);
+void KnownGroups::leave(const Known& known) {
+  const auto let_go = [this](int index) {
+    if (index < 0) return;
+    recorder_.leave_group(index);
+    left_.push_back(index);
+  };
+  let_go(known.index);
+  for (const auto& [title, index] : known.pairs) let_go(index);
+  if (known.told == kDefault) let_go(making_);
+}
+
+/// The place of a group that this rank has left, the longest ago; no name leads to it any more. Another rank may still be in a call of
+/// that group, to which this one has come, and nobody could know: where the guard is strict it would not be let go on. -1: there is none.
+int KnownGroups::free_one() {
+  const auto free = std::ranges::find_if(left_, [this](int index) { return recorder_.is_free(index); });
+  if (free == left_.end() || recorder_.strict()) return -1;
+  const int index = *free;
+  left_.erase(free);
+  const auto is_it = [index](const auto& entry) { return entry.second == index; };
+  std::erase_if(indices_, is_it);
+  for (auto& [name, known] : groups_) {
+    if (known.index == index) known.index = -1;
+    std::erase_if(known.pairs, is_it);
   }
+  if (making_ == index) making_ = -1;
+  forgets_(index);
+  return index;
 }
 
 KnownGroups::Found KnownGroups::of(const CallInGroup& call) {
@@ -91,8 +118,11 @@ int KnownGroups::add(const std::string& title, const RankSet& members, size_t mo
   if (const auto known = indices_.find(key); known != indices_.end()) return known->second;
   if (!has_room_for(members)) return -1;
   if (count_ >= static_cast<int>(most)) {
-    recorder_.lack_room(most == kMostPairs ? Board::kNoPairs : Board::kNoPairs | Board::kNoGroups);
-    return -1;
+    const int free = free_one();
+    recorder_.lack_room(free < 0 && most == kMostPairs ? Board::kNoPairs : Board::kNoPairs | Board::kNoGroups);
+    if (free < 0) return -1;
+    recorder_.replace_group(free, title, members);
+    return indices_[key] = free;
   }
   ++count_;
   return indices_[key] = recorder_.add_group(title, members);

@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/guard/recorder.h"
@@ -17,7 +19,9 @@ namespace lockstep::python {
 
 class KnownGroups {
  public:
-  explicit KnownGroups(Recorder& recorder) : recorder_(recorder) {}
+  /// `forgets`: what was known of calls in this one of the recorder's groups is of another from here on.
+  KnownGroups(Recorder& recorder, std::function<void(int)> forgets)
+      : recorder_(recorder), forgets_(std::move(forgets)) {}
   void stand_as(int rank, int world_size) { rank_ = rank, world_size_ = world_size; }
 
   /// A group by its name: what to call it, and its ranks in their order. One that is not told of is watched when all ranks are in it.
@@ -64,17 +68,20 @@ class KnownGroups {
   };
   Found of_all(Known& known);
   Found of_pair(Known& known, const CallInGroup& call);
-  void mark(const Known& known);
+  void leave(const Known& known);
   void take_from_anybody(Known& known, int64_t tag);
   std::string pair_title(const Known& known, int64_t tag, int from, int to) const;
   std::string in_round(const std::string& title) const;
+  int free_one();
   int add(const std::string& title, const RankSet& members, size_t most);
 
   Recorder& recorder_;
+  std::function<void(int)> forgets_;
   int rank_ = 0, world_size_ = 1;
   std::map<std::string, Known> groups_;  // by their names
   std::map<std::string, int> made_;      // how often a group of a name was made in this round
   std::map<std::string, int> indices_;   // of the recorder's groups, by title and members
+  std::vector<int> left_;                // of the recorder's groups, in this order
   int count_ = 0, making_ = -1, round_ = 1;
 };
 

@@ -20,4 +20,10 @@ std::optional<WatchedCall> SilentWorks::take(const void* work) {
   return call;
 }
 
+void SilentWorks::forget(int group) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(calls_, [group](const auto& entry) { return entry.second.group == group; });
+  any_.store(!calls_.empty(), std::memory_order_release);
+}
+
 }  // namespace lockstep::python

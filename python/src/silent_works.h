@@ -19,6 +19,8 @@ class SilentWorks {
   void note(const void* work, const WatchedCall& call);
   /// It is not known any more. nullopt: it never was, or of too many.
   std::optional<WatchedCall> take(const void* work);
+  /// All of this group.
+  void forget(int group);
 
  private:
   static constexpr size_t kMost = 4096;  // who waits for none of them is not watched there

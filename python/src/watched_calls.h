@@ -134,7 +134,10 @@ class WatchedCalls {
   Recorder recorder_;
   JobPlace place_;
   std::unique_ptr<Member> member_;
-  KnownGroups groups_{recorder_};
+  KnownGroups groups_{recorder_, [this](int group) {
+                        through_[static_cast<size_t>(group)] = 0;
+                        silent_.forget(group);
+                      }};
   std::array<uint64_t, Board::kGroups> through_{};  // calls up to this one are, as look() has seen
   AwaitedWorks awaited_;
   SilentWorks silent_;

@@ -1,4 +1,4 @@
-"""A job of plain collective calls: torchrun … calls.py none|slow|asleep|again|"other members"|"many tags"|os._exit|crossed|"one number"|"for ever"|
+"""A job of plain collective calls: torchrun … calls.py none|slow|asleep|again|"other members"|"many tags"|"many teams"|os._exit|crossed|"one number"|"for ever"|
 FAULT|END. What rank 1 does on the way is right but for a FAULT: "shape", "shape, and faulthandler", "order", "unused", "nan", "alone", "thread",
 "monitored"; and for the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "sys.exit 0", "crashed", "os._exit 3", "destroyed",
 "left, and sys.exit" of the others, or "left, and SystemExit"."""
@@ -133,6 +133,14 @@ if kind == "many tags":  # rank 0's board is full before the others' are; then t
         dist.send(torch.ones(2), 1, tag=999)
     if rank == 1:
         dist.recv(torch.ones(2), 0, tag=999)
+if kind == "many teams":  # more than a board has room for, at once only a part of them
+    for last in range(3):
+        team = dist.new_group()
+        for tag in range(120):
+            if rank < 2:
+                value = torch.ones(5 if (last, tag, rank) == (2, 119, 1) else 3)
+                (dist.send if rank == 0 else dist.recv)(value, 1 - rank, group=team, tag=tag)
+        dist.destroy_process_group(team)
 if kind == "nan":  # in the last layers' gradients, while those of others are still to be written
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(400)]), bucket_cap_mb=0.001)
     for i in range(4):  # the first one is a single bucket

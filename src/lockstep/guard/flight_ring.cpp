@@ -66,17 +66,25 @@ void FlightRing::set_state(uint64_t seq, CallState state) {
   if (state == CallState::kDone || state == CallState::kFailed) {
     return set_over(seq, state == CallState::kFailed, steady_ns());
   }
-  if (seq + kSize <= entered()) return;  // overwritten by a later call
+  if (!holds(seq)) return;
   const auto word = static_cast<uint64_t>(state);
   slots_[seq % kSize].write_words(&word, offsetof(FlightRecord, state) / sizeof(uint64_t), 1);
 }
 
 void FlightRing::set_over(uint64_t seq, bool broken, int64_t now_ns) {
-  if (seq + kSize <= entered()) return;
+  if (!holds(seq)) return;
   static_assert(offsetof(FlightRecord, done_ns) == offsetof(FlightRecord, state) + sizeof(uint64_t));
   const std::array<uint64_t, 2> words{static_cast<uint64_t>(broken ? CallState::kFailed : CallState::kDone),
                                       static_cast<uint64_t>(now_ns)};
   slots_[seq % kSize].write_words(words.data(), offsetof(FlightRecord, state) / sizeof(uint64_t), words.size());
+}
+
+void FlightRing::restart() {
+  for (auto* word : {&count_, &history_, &path_, &nan_calls_}) word->store(0, std::memory_order_release);
+}
+
+bool FlightRing::any_open() const {
+  return !std::ranges::all_of(last(kSize), [](const FlightRecord& call) { return call.over(); });
 }
 
 void FlightRing::set_has_nan(uint64_t seq) {
@@ -87,7 +95,7 @@ void FlightRing::set_has_nan(uint64_t seq) {
 
 std::optional<FlightRecord> FlightRing::find(uint64_t seq) const {
   FlightRecord record;
-  if (seq == 0 || !slots_[seq % kSize].read(record) || record.seq != seq) return std::nullopt;
+  if (seq == 0 || seq > entered() || !slots_[seq % kSize].read(record) || record.seq != seq) return std::nullopt;
   record.state = std::min(record.state, CallState::kFailed);
   record.entered_ns = bounded(record.entered_ns);
   record.done_ns = bounded(record.done_ns);

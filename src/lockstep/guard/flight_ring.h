@@ -55,6 +55,10 @@ class FlightRing {
   void set_over(uint64_t seq, bool broken, int64_t now_ns);
   void set_has_nan(uint64_t seq);
 
+  /// It begins anew, as another's. Not while a call is open: who ends that one would end another.
+  void restart();
+  bool any_open() const;
+
   uint64_t entered() const { return count_.load(std::memory_order_acquire); }
   /// Of all calls entered so far: equal on ranks that did the same.
   uint64_t history() const { return history_.load(std::memory_order_relaxed); }
@@ -67,6 +71,9 @@ class FlightRing {
   std::optional<FlightRecord> first_launched(uint64_t& through) const;
 
  private:
+  /// Else a later call was written over it, or it was made before the ring began anew.
+  bool holds(uint64_t seq) const { return seq <= entered() && seq + kSize > entered(); }
+
   std::array<SharedValue<FlightRecord>, kSize> slots_;
   std::atomic<uint64_t> count_{0};  // zero memory is an empty ring
   std::atomic<uint64_t> history_{0}, path_{0}, nan_calls_{0};

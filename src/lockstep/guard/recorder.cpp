@@ -39,12 +39,35 @@ int Recorder::add_group(std::string_view name, const RankSet& members) {
   if (num_groups_ == static_cast<int>(Board::kGroups)) {
     throw Error(ExitCode::kInternal, fmt::format("group {} of ranks: a board has room for {}", name, Board::kGroups));
   }
-  set_members(num_groups_, members);
-  Group& group = board().groups[static_cast<size_t>(num_groups_)];
-  group.name.write(FixedText<96>(name));
-  group.id.store(hash_bytes(name) ^ hash_bytes(members.text()) * 3, std::memory_order_relaxed);
+  name_group(num_groups_, name, members);
   board().num_groups.store(static_cast<uint32_t>(++num_groups_), std::memory_order_release);
   return num_groups_ - 1;
+}
+
+void Recorder::name_group(int group, std::string_view name, const RankSet& members) {
+  set_members(group, members);
+  Group& home = board().groups[static_cast<size_t>(group)];
+  home.name.write(FixedText<96>(name));
+  home.id.store(hash_bytes(name) ^ hash_bytes(members.text()) * 3, std::memory_order_release);
+}
+
+bool Recorder::is_free(int group) const {
+  const Group& home = board().groups[static_cast<size_t>(group)];
+  return home.left.load(std::memory_order_relaxed) != 0 && !home.ring.any_open();
+}
+
+/// Whoever reads it meanwhile finds it closed, or under another id than when he began: see read_board().
+void Recorder::replace_group(int group, std::string_view name, const RankSet& members) {
+  Group& home = board().groups[static_cast<size_t>(group)];
+  home.closed.store(1, std::memory_order_release);
+  home.ring.restart();
+  home.waiting_seq.store(0, std::memory_order_release);
+  home.stands.store(0, std::memory_order_release);
+  home.cleared.store(0, std::memory_order_release);
+  home.left.store(0, std::memory_order_release);
+  home.patience_ns.store(0, std::memory_order_release);
+  name_group(group, name, members);
+  home.closed.store(0, std::memory_order_release);
 }
 
 void Recorder::set_members(int group, const RankSet& members) {

@@ -68,7 +68,11 @@ class Recorder {
   void leave_group(int group, bool left = true) {
     board().groups[static_cast<size_t>(group)].left.store(left ? 1 : 0, std::memory_order_release);
   }
-  /// This rank makes calls in a group that it could not add: Board::kNoPairs, or both bits.
+  /// It has left the group, and none of its calls there is open: its place may be another's.
+  bool is_free(int group) const;
+  /// What was done there is forgotten: see lack_room().
+  void replace_group(int group, std::string_view name, const RankSet& members);
+  /// This rank makes calls in a group that it could not add: or knows no more of: Board::kNoPairs, or both bits.
   void lack_room(uint32_t of) { board().no_room.fetch_or(of, std::memory_order_release); }
   FlightRing& ring(int group) const { return board().groups[static_cast<size_t>(group)].ring; }
 
@@ -139,6 +143,7 @@ class Recorder {
 
  private:
   friend class PhaseScope;
+  void name_group(int group, std::string_view name, const RankSet& members);
   std::string_view site_text(const std::source_location& site);
   void tell_facts();
 

@@ -57,6 +57,38 @@ TEST(Recorder, OfAClosedGroupNobodySaysThatItWasNotCome) {
   EXPECT_EQ(report.groups[0].patience_seconds, 7200);
 }
 
+// Of a job that makes groups and destroys them, over and over.
+TEST(Recorder, APlaceThatWasLeftIsAnothersWhenNoCallIsOpenThere) {
+  Recorder recorder;
+  const auto here = std::source_location::current();
+  const int group = recorder.add_group("team 1", RankSet{0, 1});
+  recorder.set_patience(group, std::chrono::hours(2));
+  const uint64_t open = recorder.enter(group, kSum, "first", here);
+  recorder.leave_group(group);
+  EXPECT_FALSE(recorder.is_free(group));
+  recorder.set_state(group, open, CallState::kDone);
+  EXPECT_TRUE(recorder.is_free(group));
+  const uint64_t id = recorder.board().groups[0].id.load();
+  recorder.replace_group(group, "team 2", RankSet{0, 2});
+  EXPECT_NE(recorder.board().groups[0].id.load(), id);
+  EXPECT_FALSE(recorder.is_free(group));
+  RankReport report = read(recorder);
+  ASSERT_EQ(report.groups.size(), 1U);
+  EXPECT_EQ(report.groups[0].name, "team 2");
+  EXPECT_EQ(report.groups[0].members, (RankSet{0, 2}));
+  EXPECT_EQ(report.groups[0].entered, 0U);
+  EXPECT_EQ(report.groups[0].patience_seconds, 0);
+  EXPECT_FALSE(report.groups[0].left);
+  EXPECT_FALSE(recorder.ring(group).find(1));
+  recorder.set_state(group, open, CallState::kFailed);  // of the one before
+  EXPECT_EQ(recorder.enter(group, kSum, "second", here), 1U);
+  Recorder other;
+  (void)other.enter(other.add_group("team 2", RankSet{0, 2}), kSum, "second", here);
+  report = read(recorder);
+  EXPECT_EQ(report.groups[0].tail.at(0).state, CallState::kEntered);
+  EXPECT_EQ(report.groups[0].history, read(other).groups[0].history) << "it counts from the first call";
+}
+
 // Its thread has gone on; what it then waits for itself comes first.
 TEST(Recorder, TellsTheCallInWhichADeviceStands) {
   Recorder recorder;

@@ -20,6 +20,7 @@ Enum clamped(Enum value, Enum last) {
 }
 
 GroupReport read_group(const Group& group, size_t tail, int64_t now_ns) {
+  const uint64_t id = group.id.load(std::memory_order_acquire);
   GroupReport report{.name = std::string(group.name.read_any().view())};
   if (group.num_members.load(std::memory_order_relaxed) > 0) {
     report.members = RankSet::of_bits(group.members.read_any().bits);
@@ -41,6 +42,9 @@ GroupReport read_group(const Group& group, size_t tail, int64_t now_ns) {
     report.waiting_seconds = seconds_between(group.waiting_since_ns.load(std::memory_order_relaxed), now_ns);
     report.last_waiting_seconds = report.waiting_seconds;
   }
+  // Its place was given to another group meanwhile: this is neither.
+  if (group.closed.load(std::memory_order_acquire) != 0 || group.id.load(std::memory_order_acquire) != id)
+    return {.name = report.name, .members = report.members, .entered = kUnseen};
   return report;
 }
 
