@@ -164,6 +164,11 @@ class Jobs(Story):
         self.assertNotIn("an exception is on its way", output)
         self.assertIn("fix     build it with its keys in one order on all ranks", output)
 
+    def test_what_is_sent_and_not_taken_is_told_of_both(self):
+        _, output = self.torchrun(JOBS / "calls.py", "splits", **AWAITED)
+        self.assertIn("lockstep guard: the job was ended: rank 0 sends 6 numbers to rank 1 in all_to_all, which takes 15 from it", output)
+        self.assertRegex(output, r"rank 1 +all_to_all, sends \[6, 6, 6\], takes \[15, 6, 6\] +at calls\.py:\d+")
+
     def test_what_ddp_is_told_on_one_rank_alone_is_named(self):
         _, output = self.torchrun(JOBS / "calls.py", "unused", **AWAITED)
         self.assertIn("lockstep guard: the job was ended: rank 1 holds another structure: find_unused_parameters is True there, where ranks 0, 2 have False", output)
@@ -214,7 +219,7 @@ class Jobs(Story):
         self.assertRegex(output, r"the job was ended: ranks? [01] and ranks? [01] differ in what goes between them: (send|recv) f32\[[35]\]")
 
     def test_what_is_unusual_is_no_fault(self):
-        for kind in ("at exit", "parted", "other ranks", "two swapped", "patient", "patient later", "locals"):
+        for kind in ("at exit", "parted", "other ranks", "two swapped", "patient", "patient later", "locals", "hooks"):
             with self.subTest(kind=kind):
                 code, output = self.torchrun(JOBS / "unusual.py", kind, self.folder, **AWAITED)
                 self.assertEqual(code, 0, output)

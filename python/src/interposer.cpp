@@ -65,12 +65,36 @@ class Kernel final : public c10::OperatorKernel {
     if (places_.reduction) {
       made.signature.reduce = reduction_of(class_at<c10d::ReduceOp>(argument(stack, *places_.reduction)));
     }
+    if (places_.outputs) add_splits(made, stack);
     made.is_async = is_async(stack);
     made.on_gpu = on_gpu_;
     if (places_.root) made.signature.root = static_cast<int32_t>(argument(stack, *places_.root).toInt());
     if (places_.peer) made.peer = static_cast<int>(argument(stack, *places_.peer).toInt());
     if (places_.tag) made.tag = argument(stack, *places_.tag).toInt();
     return calls.enter(class_at<c10d::ProcessGroup>(argument(stack, places_.group)), made);
+  }
+
+  /// In numbers. Of one tensor the rows are dealt out, evenly where nobody says how; of several each is for one rank.
+  std::vector<int64_t> splits_of(const torch::jit::Stack& stack, size_t tensors, std::optional<size_t> splits,
+                                 int64_t size) const {
+    std::vector<int64_t> out;
+    if (!splits) {
+      for_each_tensor(argument(stack, tensors), [&](const at::Tensor& one) { out.push_back(one.numel()); });
+      return out;
+    }
+    const at::Tensor& tensor = argument(stack, tensors).toTensor();
+    const auto rows = argument(stack, *splits).toDimVector();
+    if (!tensor.defined() || tensor.dim() == 0 || size < 1) return out;
+    const int64_t row = tensor.size(0) == 0 ? 0 : tensor.numel() / tensor.size(0);
+    for (const int64_t one : rows) out.push_back(one * row);
+    if (rows.empty()) out.assign(static_cast<size_t>(size), tensor.numel() / size);
+    return out;
+  }
+
+  void add_splits(WatchedCalls::Made& made, const torch::jit::Stack& stack) const {
+    const int64_t size = class_at<c10d::ProcessGroup>(argument(stack, places_.group)).getSize();
+    made.sends = splits_of(stack, places_.tensors, places_.input_splits, size);
+    made.receives = splits_of(stack, *places_.outputs, places_.output_splits, size);
   }
 
   const Watched& what_;

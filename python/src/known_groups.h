@@ -47,6 +47,9 @@ class KnownGroups {
   };
   Found of(const CallInGroup& call);
 
+  /// In its order; empty: nobody has told of it.
+  const std::vector<int>& ranks_of(const std::string& name) { return groups_[name].ranks; }
+
   /// In it a group of these ranks is made. -1: it is not watched.
   int of_making(const RankSet& members);
 

@@ -158,6 +158,7 @@ WatchedCalls::Made made_of(const Watched& what, const Tensors& tensors, bool red
 struct Places {
   size_t arguments = 0, tensors = 0, group = 0;
   std::optional<size_t> reduction, root, peer, tag, async;
+  std::optional<size_t> outputs, input_splits, output_splits;  // of all_to_all
 };
 
 inline Places places_of(const c10::FunctionSchema& schema, const Watched& what) {
@@ -177,6 +178,9 @@ inline Places places_of(const c10::FunctionSchema& schema, const Watched& what) 
   out.peer = find("dst");
   if (!out.peer) out.peer = find("src");
   out.tag = find("tag");
+  if (what.op == Op::kAllToAll) out.outputs = find("output") ? find("output") : find("output_tensors");
+  out.input_splits = find("input_split_sizes");
+  out.output_splits = find("output_split_sizes");
   out.async = find("async_op") ? find("async_op") : find("asyncOp");
   return out;
 }

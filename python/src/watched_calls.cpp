@@ -25,6 +25,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/guard/crash_words.h"
 #include "lockstep/guard/settings.h"
+#include "lockstep/guard/splits.h"
 #include "lockstep/guard/structure.h"
 
 namespace lockstep::python {
@@ -169,6 +170,14 @@ void WatchedCalls::look_for_nan() {
                                            .dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
+void WatchedCalls::show_splits(const Call& call, const std::string& group, const Made& made) {
+  const std::vector<int>& ranks = groups_.ranks_of(group);
+  if (ranks.size() != made.sends.size() || ranks.size() != made.receives.size() || ranks.size() > Splits::kMost) return;
+  const auto title = recorder_.board().groups[static_cast<size_t>(call.group)].name.read_any();
+  const Splits splits{place_.rank, std::string(title.view()), call.seq, ranks, made.sends, made.receives};
+  recorder_.show_structure(splits_label(splits), splits_text(splits));
+}
+
 std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& group, const Made& made) {
   if (!joined()) return std::nullopt;
   let_go_of_passed();
@@ -193,6 +202,7 @@ std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& 
     CallSignature signature = made.signature;
     if (pair) signature.root = peer;
     call = Call{index, recorder_.ring(index).enter(signature, label_of_thread, site, 0, now), now};
+    if (!made.sends.empty()) show_splits(*call, name, made);
     if (made.has_nan) recorder_.ring(call->group).set_has_nan(call->seq);
   }
   if (made.has_nan) look_for_nan();

@@ -70,7 +70,8 @@ class WatchedCalls {
     int64_t tag = 0;
     int64_t bytes = 0;
     bool has_nan = false, on_gpu = false;
-    std::optional<bool> is_async;  // its thread goes on; nullopt: this torch does not say
+    std::vector<int64_t> sends, receives;  // of an all_to_all: how many numbers to and from each of the group
+    std::optional<bool> is_async;          // its thread goes on; nullopt: this torch does not say
   };
   using Call = WatchedCall;
   /// nullopt: it is not watched. Where the guard is strict it returns when all ranks have come to it alike.
@@ -119,6 +120,7 @@ class WatchedCalls {
  private:
   WatchedCalls() = default;
   void look_for_nan();
+  void show_splits(const Call& call, const std::string& group, const Made& made);
   /// With the code that the process ends with, when Python is gone.
   void at_last(std::function<void(int)> last);
   void tell_code(int code);

@@ -1,5 +1,5 @@
 """A job of plain collective calls: torchrun … calls.py none|slow|asleep|again|"other members"|"many tags"|"many teams"|os._exit|crossed|"one number"|"for ever"|
-FAULT|END. What rank 1 does on the way is right but for a FAULT: "shape", "shape, and faulthandler", "order", "unused", "nan", "alone", "thread",
+FAULT|END. What rank 1 does on the way is right but for a FAULT: "shape", "splits", "shape, and faulthandler", "order", "unused", "nan", "alone", "thread",
 "monitored"; and for the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "sys.exit 0", "crashed", "os._exit 3", "destroyed",
 "left, and sys.exit" of the others, or "left, and SystemExit"."""
 import datetime
@@ -57,7 +57,7 @@ def end(way):
     if way == "crashed":
         os.kill(os.getpid(), signal.SIGSEGV)
     if way == "os._exit 3":
-        os._exit(3)
+        os._exit(status=3)
     if way == "destroyed":
         dist.destroy_process_group()
         time.sleep(60)
@@ -147,6 +147,10 @@ if kind == "nan":  # in the last layers' gradients, while those of others are st
         (model(torch.ones(2, 4)).sum() * (float("nan") if rank == 1 and i == 3 else 1)).backward()
         model.zero_grad()
     time.sleep(2)
+if kind == "splits":  # two to each, and rank 1 awaits more of rank 0
+    take = [5, 2, 2] if rank == 1 else [2, 2, 2]
+    dist.all_to_all_single(torch.zeros(sum(take), 3), torch.ones(6, 3), take, [2, 2, 2])  # usual call
+    time.sleep(5)
 if kind == "order":
     parts = [("a", torch.nn.Linear(4, 8)), ("b", torch.nn.Linear(8, 4))]
     torch.nn.parallel.DistributedDataParallel(torch.nn.ModuleDict(reversed(parts) if rank == 1 else parts))

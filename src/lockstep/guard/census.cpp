@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "lockstep/guard/splits.h"
 
 namespace lockstep {
 namespace {
@@ -25,12 +28,25 @@ bool held_alike(const RankReport& a, const RankReport& b) {
   return (a.aborting_seconds > 0) == (b.aborting_seconds > 0) && (a.asked_seconds > 0) == (b.asked_seconds > 0);
 }
 
+/// How much each gives to whom is its own.
+bool splits_alike(const RankReport& a, const RankReport& b) {
+  static const std::string kBegins = fmt::format(R"({{"label":"{})", kSplits);
+  const auto of = [](const RankReport& report) {
+    std::vector<std::string_view> found;
+    for (const std::string& text : report.structures) {
+      if (text.starts_with(kBegins)) found.push_back(text);
+    }
+    return found;
+  };
+  return of(a) == of(b);
+}
+
 /// Whether the two ranks can be told as one. Details of the place may differ: the first one's is shown.
 bool alike(const RankReport& a, const RankReport& b) {
   return a.joined == b.joined && a.unreachable == b.unreachable && a.life == b.life && a.exit_code == b.exit_code &&
          a.process.state == b.process.state && a.process.in_kernel == b.process.in_kernel &&
          a.end.known == b.end.known && a.end.signal == b.end.signal && a.end.exit_code == b.end.exit_code &&
-         held_alike(a, b) && a.phase == b.phase && a.step == b.step && a.facts == b.facts &&
+         held_alike(a, b) && splits_alike(a, b) && a.phase == b.phase && a.step == b.step && a.facts == b.facts &&
          alike(a.last_words, b.last_words) && a.no_room == b.no_room && a.groups.size() == b.groups.size() &&
          std::equal(a.groups.begin(), a.groups.end(), b.groups.begin(),
                     [](const GroupReport& one, const GroupReport& other) { return alike(one, other); });

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/guard/judge_rules.h"
+#include "lockstep/guard/splits.h"
 
 namespace lockstep {
 namespace {
@@ -86,6 +87,9 @@ Judgement judge(const Census& census, const JudgeOptions& options) {
   Judgement mismatch = judge_mismatch(census);
   if (mismatch.verdict == Verdict::kEnd && !(words != nullptr && error_came_first(*words, mismatch.diagnosis))) {
     return mismatch;
+  }
+  if (words == nullptr) {
+    if (auto found = differing_splits(census)) return end_with(std::move(*found));
   }
   if (words != nullptr) return all_have_said(census, *words) ? end_with(error_of(census, *words)) : Judgement{};
   if (auto found = death(census)) return end_with(std::move(*found));

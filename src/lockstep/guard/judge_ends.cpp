@@ -222,7 +222,7 @@ void explain_death(const RankReport& report, const ProcessEnd& end, const std::s
   }
 }
 
-/// Sizes of all_to_all are each rank's own, and are not compared: who is sent more or less than he takes is aborted there.
+/// Sizes of all_to_all are each rank's own, and of many ranks are not compared: who is sent more or less than he takes is aborted there.
 void explain_abort(const RankReport& report, const ProcessEnd& end, Diagnosis& out) {
   const FlightRecord* own = last_call(report);
   if (end.signal != SIGABRT || own == nullptr || own->signature.op != Op::kAllToAll || own->over()) return;

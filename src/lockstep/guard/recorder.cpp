@@ -8,6 +8,7 @@
 
 #include "lockstep/base/json.h"
 #include "lockstep/guard/report.h"
+#include "lockstep/guard/splits.h"
 #include "lockstep/guard/structure.h"
 
 namespace lockstep {
@@ -188,7 +189,8 @@ void Recorder::add_fact(const std::string& name, const std::string& value) {
 void Recorder::show_structure(const std::string& label, std::string_view json) {
   if (const auto shown = std::ranges::find(structures_, label); shown != structures_.end()) {
     const auto slot = static_cast<size_t>(shown - structures_.begin());
-    if (label == kModulesRemark) board().structures[slot].write(FixedText<8192>(json));  // of another pass
+    if (label == kModulesRemark || label.starts_with(kSplits))
+      board().structures[slot].write(FixedText<8192>(json));  // of another pass, or call
     return;
   }
   structures_.resize(board().structures.size());
