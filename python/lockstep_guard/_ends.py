@@ -82,15 +82,15 @@ def tell(native):
             left = now
         leave_politely(code)
 
-    def exit_now(code):
+    def exit_now(status):
         if os.getpid() == pid:
-            number = _status_of(code)
+            number = _status_of(status)
             if number and not asked_to_end:  # a process of multiprocessing has caught its sys.exit
                 _quietly(tell_way, *(left if left and left[2] == number else way(f"os._exit({number})", number)))
             elif not number:
                 _quietly(note_exit, "os._exit")
             native.finish(asked_to_end or number, where)
-        leave(code)
+        leave(status)
 
     def note_exit(way):
         """Of one without a word, should it be too early."""

@@ -132,9 +132,11 @@ def _leaving(c10d, native):
 
 def _blocking(native, function):
     """Gloo does not say when these are through: the thread that waits for it does."""
+    reduces = function.__name__.startswith("reduce")
+
     @functools.wraps(function)
     def told(*args, **kwargs):
-        if kwargs.get("async_op"):
+        if kwargs.get("async_op") or reduces and len(args) > 4 and args[4]:
             return function(*args, **kwargs)
         before = native.block(True)
         try:

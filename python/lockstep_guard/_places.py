@@ -1,6 +1,5 @@
 """Lines of a person's own, and functions of other packages in whose place ours stand, wherever they were imported to, and when."""
 import importlib.abc
-import importlib.machinery
 import importlib.util
 import inspect
 import sys
@@ -55,12 +54,16 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         self.waiting = {}
 
     def find_spec(self, name, path, target=None):
-        if name not in self.waiting:
+        waiting = self.waiting.pop(name, None)  # before others are asked, who may ask in turn
+        if waiting is None:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        # In their order: a package that is installed to be edited has a finder of its own.
+        found = (other.find_spec(name, path, target) for other in sys.meta_path if other is not self and hasattr(other, "find_spec"))
+        spec = next((one for one in found if one is not None), None)
         if spec is None or spec.loader is None:
+            self.waiting[name] = waiting
             return None
-        execute, waiting = spec.loader.exec_module, self.waiting.pop(name)
+        execute = spec.loader.exec_module
 
         def executed(module):
             execute(module)

@@ -63,24 +63,33 @@ def _watch_predictions(module):
     """What the Trainer evaluates and which outputs it keeps, in their order: it gathers them without their names."""
     step, loop = module.Trainer.prediction_step, module.Trainer.evaluation_loop
 
-    @functools.wraps(step)
-    def told(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        if prediction_loss_only:  # nothing of these is gathered
-            return step(self, model, inputs, prediction_loss_only, ignore_keys=ignore_keys)
-        batch[:] = [node for name in self.label_names or [] for node in nodes_of(inputs.get(name), f"batch[{name!r}]")]
+    def note_batch(trainer, inputs):
+        batch[:] = [node for name in trainer.label_names or [] for node in nodes_of(inputs.get(name), f"batch[{name!r}]")]
 
-        def keep(_module, _inputs, outputs):
-            left_out = ignore_keys
-            if left_out is None:
-                left_out = getattr(getattr(self.model, "config", None), "keys_to_ignore_at_inference", ["past_key_values"])
-            _left_out[:] = left_out
-            _output_names[:] = [name for name in outputs if name != "loss" and name not in left_out] if isinstance(outputs, dict) else []
-            batch.extend((f"outputs[{name!r}]", nodes_of(outputs[name])[0][1]) for name in _output_names)
-        handle = model.register_forward_hook(keep)
+    def note_outputs(trainer, outputs, ignore_keys):
+        left_out = ignore_keys
+        if left_out is None:
+            left_out = getattr(getattr(trainer.model, "config", None), "keys_to_ignore_at_inference", ["past_key_values"])
+        _left_out[:] = left_out
+        _output_names[:] = [name for name in outputs if name != "loss" and name not in left_out] if isinstance(outputs, dict) else []
+        batch.extend((f"outputs[{name!r}]", nodes_of(outputs[name])[0][1]) for name in _output_names)
+
+    @functools.wraps(step)
+    def told(self, model, inputs, *args, **kwargs):
+        loss_only, ignore_keys = (kwargs.get(name, args[i] if len(args) > i else None) for i, name in enumerate(("prediction_loss_only", "ignore_keys")))
+        if loss_only:  # nothing of these is gathered
+            return step(self, model, inputs, *args, **kwargs)
+        handle = None
         try:
-            return step(self, model, inputs, prediction_loss_only, ignore_keys=ignore_keys)
+            note_batch(self, inputs)
+            handle = model.register_forward_hook(lambda _module, _inputs, outputs: _quietly(note_outputs, self, outputs, ignore_keys))
+        except Exception:  # a batch of one's own class, say
+            pass
+        try:
+            return step(self, model, inputs, *args, **kwargs)
         finally:
-            handle.remove()
+            if handle is not None:
+                handle.remove()
 
     @functools.wraps(loop)
     def evaluated(*args, **kwargs):
@@ -90,3 +99,11 @@ def _watch_predictions(module):
             batch.clear()
 
     module.Trainer.prediction_step, module.Trainer.evaluation_loop = told, evaluated
+
+
+def _quietly(function, *args):
+    """What it raises is dropped, as what it returns is: a job is never worse off."""
+    try:
+        function(*args)
+    except Exception:
+        pass

@@ -1,13 +1,15 @@
 """Jobs without a fault that are not the usual ones: torchrun … unusual.py KIND FOLDER. KIND: "at exit", its last calls are made when Python
 leaves; "parted", a rank becomes another program when the group is destroyed; "other ranks", they meet again as others, two and one;
 "two swapped", as others but for one; "patient", a group of its own waits longer than the default one would; "patient later", all of
-them do from then on; "locals", what a frame is asked for is not kept."""
+them do from then on; "locals", what a frame is asked for is not kept; "hooks", what stands in the place of others' functions takes what those take."""
 import atexit
 import datetime
+import importlib.util
 import os
 import sys
 import time
 import weakref
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -32,6 +34,39 @@ def look_at_locals(held):
     assert held or kept() is None, "a frame keeps what it was asked for"
 
 
+class Finder:
+    """Of a package that is installed to be edited."""
+    def find_spec(self, name, path, target=None):
+        return importlib.util.spec_from_file_location(name, f"{folder}/edited.{os.getpid()}.py") if name == "edited_package" else None
+
+
+class Trainer:
+    label_names = ["labels"]
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, more=0):
+        return model(inputs[0]), more
+
+    evaluation_loop = None
+
+
+def look_at_hooks():
+    from lockstep_guard import _places, _trainer
+    seen = []
+    with open(f"{folder}/edited.{os.getpid()}.py", "w") as file:
+        file.write("VALUE = 3\n")
+    sys.meta_path.append(Finder())
+    _places.when_imported("edited_package", lambda module: seen.append(module.VALUE))
+    importlib.import_module("edited_package")
+    assert seen == [3], "a package that another finder finds is not seen"
+    Trainer.evaluation_loop = lambda self: None
+    _trainer._watch_predictions(SimpleNamespace(Trainer=Trainer))
+    out, more = Trainer().prediction_step(torch.nn.Linear(2, 1), (torch.ones(1, 2),), False, more=7)  # no mapping, and one argument more
+    assert (out.shape, more) == ((1, 1), 7)
+
+
+if kind == "hooks":
+    look_at_hooks()
+    sys.exit()
 if kind == "locals":
     look_at_locals(False)
     look_at_locals(True)
