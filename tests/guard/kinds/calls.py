@@ -285,3 +285,8 @@ def _child_sleeps():
 
 def _child_work():
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1).step()
+    if guard := sys.modules.get("lockstep_guard._core"):  # what it would say of groups; that Gloo's are destroyed in a child may hang by itself
+        name = dist.group.WORLD.group_name
+        guard.leave_group(name)
+        guard.learn_group(name, "default", [0], False)
+        guard.stand_at("in a child")
