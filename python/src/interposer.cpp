@@ -6,7 +6,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "direct_kernels.h"
 #include "kernel_of.h"
 #include "made_call.h"
 #include "watched_calls.h"
@@ -117,7 +116,6 @@ std::vector<std::string> watch_collectives() {
   struct Found {
     const Watched* what;
     c10::DispatchKey key;
-    c10::OperatorHandle op;
     Places places;
     OriginalKernel original;
   };
@@ -128,7 +126,7 @@ std::vector<std::string> watch_collectives() {
     const Places places = places_of(op->schema(), what);
     for (const auto key : kKeys) {
       if (op->hasKernelForDispatchKey(key)) {
-        found.push_back({&what, key, *op, places, kernel_of(*op, key)});
+        found.push_back({&what, key, places, kernel_of(*op, key)});
       }
     }
     names.push_back(what.name);
@@ -139,13 +137,8 @@ std::vector<std::string> watch_collectives() {
     libraries.push_back(std::make_unique<torch::Library>(torch::Library::IMPL, "c10d", key, __FILE__, __LINE__));
     for (auto& one : found) {
       if (one.key != key) continue;
-      torch::Library& library = *libraries.back();
-      const bool direct = key == c10::DispatchKey::CUDA
-                              ? stand_directly<c10::DispatchKey::CUDA>(one.what->name, one.op, one.places, library)
-                              : stand_directly<c10::DispatchKey::CPU>(one.what->name, one.op, one.places, library);
-      if (direct) continue;
-      library.impl(one.what->name, torch::CppFunction::makeFromBoxedFunctor(
-                                       std::make_unique<Kernel>(*one.what, key, one.places, one.original)));
+      libraries.back()->impl(one.what->name, torch::CppFunction::makeFromBoxedFunctor(
+                                                 std::make_unique<Kernel>(*one.what, key, one.places, one.original)));
     }
   }
   return names;

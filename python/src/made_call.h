@@ -1,4 +1,4 @@
-// What a kernel in front of c10d's own tells of a call that it is given, whether its arguments lie on a stack or not.
+// What a kernel in front of c10d's own tells of a call that it is given.
 #pragma once
 
 #include <algorithm>
@@ -112,17 +112,9 @@ void for_each_tensor(const c10::IValue& value, const Visit& visit) {
   }
 }
 
-template <typename Visit>
-void for_each_tensor(at::TensorList list, const Visit& visit) {
-  for (const at::Tensor& one : list) {
-    if (one.defined()) visit(one);
-  }
-}
-
 /// One shape as it is; of several, and of one with more sizes than are told, how many numbers and a hash of all. With it how
 /// many bytes there are, and whether a reduction is given NaN.
-template <typename Tensors>
-WatchedCalls::Made made_of(const Watched& what, const Tensors& tensors, bool reduces) {
+inline WatchedCalls::Made made_of(const Watched& what, const c10::IValue& tensors, bool reduces) {
   WatchedCalls::Made made;
   CallSignature& out = made.signature;
   out.op = what.op;
