@@ -51,7 +51,9 @@ ChunkSums fused_chunk(Tensor& logits_CV, const Tensor& targets_C, double weight,
 }
 
 /// The same of LibTorch's ops, for other devices and dtypes, and where labels are smoothed.
-ChunkSums composed_chunk(Tensor& logits_CV, const Tensor& targets_C, double weight, double smoothing, bool grads) {
+ChunkSums composed_chunk(Tensor& logits_CV, const Tensor& given_C, double weight, double smoothing, bool grads) {
+  // Labels keep their values in a rehearsal; ops here take none of them beside hollow tensors.
+  const Tensor targets_C = logits_CV.is_meta() ? at::empty_like(given_C, given_C.options().device(at::kMeta)) : given_C;
   const Tensor counts_C = targets_C.ne(kIgnored);
   const Tensor target_C1 = targets_C.clamp_min(0).unsqueeze(1);
   const Tensor hits = logits_CV.argmax(1).eq(targets_C).sum();
