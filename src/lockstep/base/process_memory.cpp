@@ -1,6 +1,7 @@
 #include "lockstep/base/process_memory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <fstream>
 #include <iterator>
@@ -8,6 +9,8 @@
 
 namespace lockstep {
 namespace {
+
+std::atomic<int64_t> file_bytes_of_original{0};
 
 int64_t kib_field(std::string_view status, std::string_view name) {
   for (size_t begin = 0; begin < status.size();) {
@@ -37,6 +40,13 @@ ProcessMemory read_memory() {
   std::ifstream in("/proc/self/status");
   return parse_memory(std::string(std::istreambuf_iterator<char>(in), {}));
 }
+
+int64_t settled_bytes() {
+  const ProcessMemory now = read_memory();
+  return now.resident_bytes + std::max<int64_t>(0, file_bytes_of_original - now.file_bytes);
+}
+
+void settles_like(const ProcessMemory& original) { file_bytes_of_original = original.file_bytes; }
 
 bool reset_peak() {
   std::ofstream out("/proc/self/clear_refs");

@@ -22,7 +22,13 @@ struct ProcessMemory {
 /// Reads /proc/self/status; zeros where the kernel does not tell.
 ProcessMemory read_memory();
 
-/// The same, from the text of a status file (values there are in KiB).
+/// What this process holds, or will as soon as it has run for a moment: a copy of another one, by fork(), begins with none of the pages
+/// of libraries that its original has read.
+int64_t settled_bytes();
+/// This process is a copy of one that held so much.
+void settles_like(const ProcessMemory& original);
+
+/// The same as read_memory(), from the text of a status file (values there are in KiB).
 ProcessMemory parse_memory(std::string_view status);
 
 /// Makes the peak start over at the present size. False where the kernel refuses (some containers).

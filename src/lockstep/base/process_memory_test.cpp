@@ -40,5 +40,15 @@ TEST(MemoryWatch, SeesThisProcessGrowAndItsPeakStartOver) {
   }
 }
 
+TEST(MemoryWatch, ACopyWillHoldThePagesThatItsOriginalHasRead) {
+  constexpr int64_t kBytes = int64_t{256} << 20;
+  const int64_t held = settled_bytes();
+  settles_like({.file_bytes = read_memory().file_bytes + kBytes});
+  EXPECT_NEAR(static_cast<double>(settled_bytes() - held), static_cast<double>(kBytes),
+              0.1 * static_cast<double>(kBytes));
+  settles_like({});
+  EXPECT_NEAR(static_cast<double>(settled_bytes() - held), 0, 0.1 * static_cast<double>(kBytes));
+}
+
 }  // namespace
 }  // namespace lockstep

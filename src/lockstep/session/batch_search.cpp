@@ -60,7 +60,7 @@ int64_t limit_of(const Job& job, double fraction) {
     return least;
   }
   const double share = static_cast<double>(machine_memory().available_bytes) / std::max(1, job.world.local_size);
-  const int64_t resident = read_memory().resident_bytes;
+  const int64_t resident = settled_bytes();
   const auto part = static_cast<int64_t>(fraction * (share + static_cast<double>(resident)));
   const auto& host = DeviceMemory::host();
   if (host->limit() == DeviceMemory::kNoLimit) return part;

@@ -15,7 +15,7 @@ namespace {
 int64_t needed_by(const PlannedJob& job, const MemoryForecast& forecast) {
   if (!forecast.fits()) return std::numeric_limits<int64_t>::max();
   if (!job.devices.on_cpu) return forecast.peak();
-  int64_t held = read_memory().resident_bytes + forecast.host.figures.most_held;
+  int64_t held = settled_bytes() + forecast.host.figures.most_held;
   for (const auto& device : forecast.devices) held += device.figures.most_held;
   return held + (job.devices.host_is_device() ? 0 : forecast.waiting_bytes);
 }

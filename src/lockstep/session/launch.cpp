@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/machine.h"
+#include "lockstep/base/process_memory.h"
 #include "lockstep/comm/cuda_library.h"
 #include "lockstep/comm/gpus.h"
 
@@ -40,7 +41,13 @@ Launched start_ranks(const LaunchRequest& request, const RunOptions& run, const 
   if (!request.with_too_few_gpus) require_gpus(run, ranks);
   // Copies of a process that has asked a driver for its GPUs are not made: CUDA does not bear that. Where there is none, nothing
   // of CUDA has begun.
-  const auto run_here = gpus_of_ranks(run) > 0 ? nullptr : request.run_here;
+  std::function<int(const std::vector<std::string>& argv)> run_here;
+  if (gpus_of_ranks(run) == 0 && request.run_here) {
+    run_here = [here = request.run_here, own = read_memory()](const std::vector<std::string>& argv) {
+      settles_like(own);
+      return here(argv);
+    };
+  }
   Launched done;
   done.code = launch_ranks(request.argv, env,
                            {.num_processes = ranks,

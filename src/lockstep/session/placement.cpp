@@ -230,7 +230,7 @@ RehearsalOptions devices_for_rehearsal(const Job& job, const PlacementOptions& w
 
 PlacementOptions limits_of_tensors(const Job& job, PlacementOptions wanted) {
   if (!wanted.limited() || !job.on_cpu() || wanted.virtual_devices > 0) return wanted;
-  const int64_t own = read_memory().resident_bytes;
+  const int64_t own = settled_bytes();
   if (wanted.memory_limit <= own) {
     throw UserError(
         ExitCode::kMemory,
