@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from small_job import make_model, make_rows, sft_words
-from story import Story, finish, main, start
+from story import Story, finish, main, rank_of, start
 
 VOID = {"meta", "input", "br", "img", "link"}
 
@@ -36,12 +36,7 @@ class Page(HTMLParser):
 
 def rank_processes(launcher):
     """The process ids of a launcher's ranks, by rank."""
-    found = {}
-    for child in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
-        for word in Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
-            if word.startswith(b"RANK="):
-                found[int(word[5:])] = int(child)
-    return found
+    return {rank_of(child): int(child) for child in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()}
 
 
 class Report(Story):

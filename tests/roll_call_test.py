@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from small_job import losses, make_model, make_rows, sft_words
-from story import Story, finish, free_port, main, start
+from story import Story, finish, free_port, main, rank_of, start
 
 LONG = 100_000  # steps: more than a test waits for
 
@@ -26,8 +26,8 @@ def processes_of(mark):
     found = {}
     for entry in os.listdir("/proc"):
         variables = environ_of(entry) if entry.isdigit() else {}
-        if variables.get("STORY_MARK") == mark and "LOCAL_RANK" in variables and not is_agent(entry):
-            found[int(variables["RANK"])] = int(entry)
+        if variables.get("STORY_MARK") == mark and not is_agent(entry) and (rank := rank_of(entry)) is not None:
+            found[rank] = int(entry)
     return found
 
 

@@ -95,6 +95,22 @@ def finish(process, timeout=600, input=None):
     return Done(process.returncode, stdout, stderr)
 
 
+def rank_of(pid):
+    """A process's rank by its variables, or of a copy of its launcher, for which the kernel knows none, by the order in which it was started; else None."""
+    try:
+        read = lambda of, what: Path(f"/proc/{of}/{what}").read_bytes()
+        variables = dict(pair.split(b"=", 1) for pair in read(pid, "environ").split(b"\0") if b"=" in pair)
+        if b"RANK" in variables and b"LOCAL_RANK" in variables:
+            return int(variables[b"RANK"])
+        parent = int(read(pid, "stat").rsplit(b")", 1)[1].split()[1])
+        if read(pid, "cmdline") != read(parent, "cmdline"):
+            return None
+        copies = read(parent, f"task/{parent}/children").split()
+        return int(variables.get(b"NODE_RANK", variables.get(b"RANK", 0))) * len(copies) + copies.index(str(pid).encode())
+    except (OSError, ValueError):
+        return None  # it has ended
+
+
 def kill_when_rows_are_kept(process, journal):
     """Kills the whole group as soon as a finished row stands in the journal, or it has ended by itself."""
     until = time.monotonic() + 60

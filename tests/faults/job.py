@@ -12,7 +12,7 @@ from launch_test import free_port
 from outcome import LIMIT, Outcome
 from processes import Run
 from small_job import sft_words
-from story import BINARY
+from story import BINARY, rank_of
 from worker_rows import fault_times, outcome_of
 
 LONG = 100000  # steps: the job must be ended by the roll call
@@ -167,17 +167,15 @@ class Job:
         assert self.run.wait_for(lambda: re.search(pattern, self.run.text, re.M), LIMIT), self.run.text
 
     def pid_of(self, rank):
-        """The process of a rank, by its environment."""
+        """The process of a rank."""
         for pid in self.run.remaining():
             try:
-                with open(f"/proc/{pid}/environ", "rb") as file:
-                    words = file.read().split(b"\0")
                 with open(f"/proc/{pid}/cmdline", "rb") as file:
                     if b"agent" in file.read().split(b"\0")[1:2]:
                         continue
             except OSError:
                 continue
-            if f"RANK={rank}".encode() in words:
+            if rank_of(pid) == rank:
                 return pid
         raise AssertionError(f"rank {rank} is not there\n{self.run.text}")
 
