@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -23,9 +25,17 @@ bool is_suffix(const std::string& module, const std::string& name) {
   return module == name || module.ends_with("." + name);
 }
 
-/// As Python's re.fullmatch, or re.match up to an end that the pattern states.
+/// As Python's re.fullmatch, or re.match up to an end that the pattern states. Every module of a model is asked of, and an expression
+/// compiled once.
 bool matches(const std::string& pattern, const std::string& text, const std::string& where) {
-  return !Regex("\\A(?:" + pattern + ")\\z", where).find_all(text).empty();
+  constexpr size_t kMost = 4096;
+  thread_local std::map<std::pair<std::string, std::string>, Regex> compiled;
+  auto at = compiled.find({where, pattern});
+  if (at == compiled.end()) {
+    if (compiled.size() == kMost) compiled.clear();
+    at = compiled.emplace(std::pair(where, pattern), Regex("\\A(?:" + pattern + ")\\z", where)).first;
+  }
+  return !at->second.find_all(text).empty();
 }
 
 ModuleNames names_from(const HfConfig& config, const std::string& key) {
