@@ -70,7 +70,7 @@ void llm_adapters(Translator& at) {
   const bool alone = at.given_truth("freeze_mlp", false) && at.given_truth("freeze_backbone", false);
   at.mean("tuner_type", {alone ? "lora" : "lora_llm"});
   at.mean("lora_rank", at.values());
-  at.mean("lora_alpha", {std::to_string(2 * std::stoll(at.value()))}, "twice the rank");
+  if (const auto alpha = twice(at.value())) at.mean("lora_alpha", {*alpha}, "twice the rank");
   at.mean("lora_dropout", {"0.05"});
 }
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
@@ -268,6 +271,14 @@ Rule rule_named(const std::string& name) {
     if (at != rules->end()) return at->second;
   }
   return nullptr;
+}
+
+std::optional<std::string> twice(const std::string& whole) {
+  int64_t value = 0;
+  const auto [end, fault] = std::from_chars(whole.data(), whole.data() + whole.size(), value);
+  if (fault != std::errc() || end != whole.data() + whole.size() || std::abs(value) > INT64_MAX / 2)
+    return std::nullopt;
+  return std::to_string(2 * value);
 }
 
 std::string shown_flag(const std::string& own, const std::vector<std::string>& values) {

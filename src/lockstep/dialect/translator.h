@@ -91,6 +91,8 @@ const std::map<std::string, Rule>& accelerate_rules();
 const std::map<std::string, Rule>& internvl_rules();
 const std::map<std::string, Rule>& qwen_rules();
 
+/// Twice a whole number; nullopt of another word.
+std::optional<std::string> twice(const std::string& whole);
 /// "--own value", cut where it is long.
 std::string shown_flag(const std::string& own, const std::vector<std::string>& values);
 /// Items of "a, b,c".

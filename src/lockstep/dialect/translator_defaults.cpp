@@ -110,8 +110,9 @@ void Translator::add_defaults() {
     defaults.emplace_back("resume_from_checkpoint", "auto");
   if (stack_ == Stack::kLlamaFactory && adapts()) {  // twice the rank
     const auto rank = meanings_.find("lora_rank");
-    defaults.emplace_back("lora_alpha",
-                          std::to_string(2 * (rank == meanings_.end() ? 8 : std::stoll(rank->second.values[0]))));
+    if (const auto alpha = twice(rank == meanings_.end() ? "8" : rank->second.values[0])) {
+      defaults.emplace_back("lora_alpha", *alpha);
+    }
   }
   if (stack_ == Stack::kLlamaFactory && has_("media_default")) add_media_defaults();
   if (stack_ != Stack::kSwift && means("eval_strategy", "steps")) {  // at the steps that are logged
