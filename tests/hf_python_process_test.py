@@ -10,7 +10,7 @@ from pathlib import Path
 
 from python_package import SITE, PythonStory, install, program
 from small_job import make_model, make_rows
-from story import environment, main
+from story import environment, main, rank_of
 
 
 def setUpModule():
@@ -263,7 +263,7 @@ class PythonProcess(PythonStory):
             for launcher in Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split():
                 try:
                     for rank in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
-                        if "RANK=1" in Path(f"/proc/{rank}/environ").read_text().split("\0"):
+                        if rank_of(rank) == 1:
                             os.kill(int(rank), signal.SIGKILL)
                 except OSError:
                     continue  # an event of before they went

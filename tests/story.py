@@ -78,10 +78,24 @@ def training_all(words):
     return words if says or file or len(words) < 2 or words[0] not in ("sft", "train", "plan") else [*words, "--tuner_type", "full"]
 
 
+STARTED = []  # by this test
+
+
 def start(*words, env=None, cwd=None, stdin=None, as_they_are=False):
     """The binary in a process group of its own, with pipes; end it with `finish`."""
-    return subprocess.Popen([str(BINARY), *(map(str, words) if as_they_are else training_all(words))], env=environment(env), cwd=cwd, stdin=stdin,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen([str(BINARY), *(map(str, words) if as_they_are else training_all(words))], env=environment(env), cwd=cwd, stdin=stdin,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    STARTED.append(process)
+    return process
+
+
+def end_all():
+    """What a test that failed has left running would write checkpoints for ever."""
+    while STARTED:
+        process = STARTED.pop()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
 
 
 def finish(process, timeout=600, input=None):
@@ -96,19 +110,15 @@ def finish(process, timeout=600, input=None):
 
 
 def rank_of(pid):
-    """A process's rank by its variables, or of a copy of its launcher, for which the kernel knows none, by the order in which it was started; else None."""
+    """A process's rank, which its name says, or its variables; else None."""
     try:
-        read = lambda of, what: Path(f"/proc/{of}/{what}").read_bytes()
-        variables = dict(pair.split(b"=", 1) for pair in read(pid, "environ").split(b"\0") if b"=" in pair)
-        if b"RANK" in variables and b"LOCAL_RANK" in variables:
-            return int(variables[b"RANK"])
-        parent = int(read(pid, "stat").rsplit(b")", 1)[1].split()[1])
-        if read(pid, "cmdline") != read(parent, "cmdline"):
-            return None
-        copies = read(parent, f"task/{parent}/children").split()
-        return int(variables.get(b"NODE_RANK", variables.get(b"RANK", 0))) * len(copies) + copies.index(str(pid).encode())
-    except (OSError, ValueError):
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        variables = dict(pair.split(b"=", 1) for pair in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if b"=" in pair)
+    except OSError:
         return None  # it has ended
+    if name.startswith("lockstep:"):
+        return int(name.removeprefix("lockstep:"))
+    return int(variables[b"RANK"]) if {b"RANK", b"LOCAL_RANK"} <= variables.keys() else None
 
 
 def kill_when_rows_are_kept(process, journal):
@@ -139,6 +149,7 @@ class Story(unittest.TestCase):
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp(prefix="lockstep_story_"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.addCleanup(end_all)
 
     def lockstep(self, *words, expect=None, **options):
         """Runs the binary; with `expect`, its exit code must be that one."""

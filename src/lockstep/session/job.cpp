@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <torch/version.h>
 
 #include "lockstep/base/error.h"
@@ -92,6 +93,8 @@ std::vector<std::string> Job::gpus() const {
 
 Job start_job(const RunOptions& run, const Env& env, const JobOptions& options) {
   Job job{.world = World::from_env(env)};
+  // What ps and top call it: copies of a launcher have its command line, and of its variables those that it was started with.
+  if (job.world.size > 1) ::pthread_setname_np(::pthread_self(), fmt::format("lockstep:{}", job.world.rank).c_str());
   job.num_devices = devices_of_rank(run, job.world);
   job.device = device_of(run.device, job.world.local_rank * job.num_devices);
   if (run.deterministic) job.deterministic = std::make_unique<DeterministicOps>();
