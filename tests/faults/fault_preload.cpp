@@ -1,7 +1,8 @@
 // Loaded before lockstep, this makes one rank do something at a file that it opens: FAULT_RANK 1, FAULT_OPEN .png (a part of
-// the path; "start": when the program begins), FAULT_AFTER 20 (openings that go well before it), FAULT_TIMES 1, FAULT_DO:
-// sleep:8 (seconds), exit:9, abort, errno:5. The moment of the first one is written to FAULT_MARK, by both clocks, in ns.
-// FAULT_ONCE 1: an event that does not come again, whatever is started, while FAULT_MARK is there.
+// the path; "start": when the program begins, or, in a copy of its launcher, before it connects to anything), FAULT_AFTER 20
+// (openings that go well before it), FAULT_TIMES 1, FAULT_DO: sleep:8 (seconds), exit:9, abort, errno:5. The moment of the first one
+// is written to FAULT_MARK, by both clocks, in ns. FAULT_ONCE 1: an event that does not come again, whatever is started, while
+// FAULT_MARK is there.
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <ctime>
 
 #include <dlfcn.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 namespace {
@@ -71,7 +73,8 @@ int fault_at(const char* path) {
 }
 
 [[gnu::constructor]] void begin() {
-  if (std::strcmp(text_of("FAULT_OPEN"), "start") == 0 && is_the_rank()) make_fault();
+  static std::atomic_flag begun;
+  if (std::strcmp(text_of("FAULT_OPEN"), "start") == 0 && is_the_rank() && !begun.test_and_set()) make_fault();
 }
 
 /// What libc has under `name`, unless this opening is one that goes wrong: then `wrong`, with errno set.
@@ -89,6 +92,10 @@ Result opened(const char* name, Result wrong, const char* path, Args... args) {
 // libc declares `mode` as a variable argument, which is passed as any other; so <fcntl.h> is not included.
 extern "C" {
 
+int connect(int socket, const sockaddr* address, socklen_t bytes) {
+  begin();
+  return reinterpret_cast<decltype(&connect)>(::dlsym(RTLD_NEXT, "connect"))(socket, address, bytes);
+}
 int open(const char* path, int flags, mode_t mode) { return opened("open", -1, path, path, flags, mode); }
 int open64(const char* path, int flags, mode_t mode) { return opened("open64", -1, path, path, flags, mode); }
 int openat(int dir, const char* path, int flags, mode_t mode) {
