@@ -22,7 +22,7 @@ struct NcclOptions {
 
 /// Functions throw std::exception where they can fail.
 struct CudaApi {
-  static constexpr int kVersion = 5;
+  static constexpr int kVersion = 6;
   int version = kVersion;
   int (*device_count)() = nullptr;
   std::string (*versions)() = nullptr;  // "CUDA 13.0, driver 13.0, NCCL 2.28.9": must be equal on all ranks
@@ -30,6 +30,9 @@ struct CudaApi {
   /// Tells of every block that a device's allocator gives to the calling thread, and of every one that it has back.
   void (*follow_memory)(void (*gave)(int device, const void* address, size_t bytes),
                         void (*took)(int device, const void* address)) = nullptr;
+  /// Lets GPUs fetch from host memory of whole pages by themselves; false where the system refuses.
+  bool (*pin)(void* begin, size_t bytes) = nullptr;
+  void (*unpin)(void* begin) = nullptr;
   GpuLauncher* (*kernel_launcher)() = nullptr;  // of this process; compiles the kernels for a GPU when it is first used
   DeviceGroup* (*make_nccl_group)(const NcclOptions& options) = nullptr;  // the caller owns it; collective
 };

@@ -50,6 +50,13 @@ const CudaApi kApi{
             if (entry.action_ == Entry::FREE_REQUESTED) took(entry.device_, address);
           });
         },
+    .pin =
+        [](void* begin, size_t bytes) {
+          const bool pinned = cudaHostRegister(begin, bytes, cudaHostRegisterPortable) == cudaSuccess;
+          if (!pinned) (void)cudaGetLastError();  // else the next call would be told of it
+          return pinned;
+        },
+    .unpin = [](void* begin) { (void)cudaHostUnregister(begin); },
     .kernel_launcher = [] { return &kernel_launcher(); },
     .make_nccl_group = [](const NcclOptions& options) { return make_nccl_group(options).release(); },
 };

@@ -157,7 +157,7 @@ TEST_F(OnFakeGpus, BlocksOverSeveralTrainAsOnOneAndOffloadedOnesToo) {
 }
 
 /// In the steady state a step of training asks the device for its figures alone, and the system for no memory.
-void expect_no_waits(const Model& model, RowMaker make_row, int stage) {
+void expect_no_waits(const Model& model, RowMaker make_row, int stage, bool offload = false) {
   constexpr int kSteps = 10, kSteady = 5;  // until then sizes are met for the first time
   RanksOptions on;
   on.device = [](int rank) { return FakeGpu::name(rank); };
@@ -166,6 +166,7 @@ void expect_no_waits(const Model& model, RowMaker make_row, int stage) {
       2,
       [&](Rank& rank) {
         JobOptions options = zero(stage, 2, true);
+        options.plan.placement.offload_params = offload;
         options.gpus = {FakeGpu::name(rank.id())};
         Job job(model, options, rank.data());
         std::mt19937_64 random(3);
@@ -199,6 +200,10 @@ TEST_F(OnFakeGpus, AStepDoesNotMakeTheHostWait) {
     expect_no_waits(llava_model(), random_row, stage);
     expect_no_waits(qwen_vl_model(), random_picture_row, stage);
   }
+}
+
+TEST_F(OnFakeGpus, AStepFetchesOffloadedWeightsWithoutTheHost) {
+  for (const int stage : {2, 3}) expect_no_waits(llava_model(), random_row, stage, /*offload=*/true);
 }
 
 }  // namespace

@@ -1,11 +1,16 @@
 #include "lockstep/exec/residency.h"
 
+#include <chrono>
+#include <exception>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+
+#include "lockstep/base/clock.h"
 
 namespace lockstep {
 
@@ -43,7 +48,18 @@ Residency::Residency(ParamStore& store, Communicator& comm)
   if (store.plan().options.placement.offload_params) copier_ = std::make_unique<Copier>();
 }
 
-Residency::~Residency() = default;
+/// What was fetched ahead and never borrowed may still be read from host memory that goes with the store. A GPU that stands
+/// still or is broken fetches no more.
+Residency::~Residency() {
+  copier_.reset();
+  const auto latest = Clock::now() + std::chrono::seconds(2);
+  try {
+    for (const Slot& slot : slots_) {
+      while (!slot.copied.over() && Clock::now() < latest) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): of a broken GPU
+  }
+}
 
 /// Begins to bring a unit to its own device.
 void Residency::launch(int unit) {

@@ -11,12 +11,14 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/interruption.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/pinned_memory.h"
 #include "lockstep/comm/shared_memory.h"
 #include "lockstep/model/key_map.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/state/adapter_folder.h"
 #include "lockstep/state/merged_adapter.h"
 #include "lockstep/tensor/finite.h"
+#include "lockstep/tensor/gpus.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -95,8 +97,11 @@ UnitView ParamStore::make_view(const Unit& planned, int device, const Tensor& fu
 Tensor ParamStore::make_kept(const Unit& planned) {
   const BufferPool home = pool(plan_.options.placement.offload_params ? Plan::kHost : planned.device);
   if (!plan_.shares()) {
-    return home.take(plan_.gathers() ? planned.kept_shard() : planned.kept_padded(), planned.kept_dtype(),
-                     MemoryUse::kParams);
+    const int64_t numel = plan_.gathers() ? planned.kept_shard() : planned.kept_padded();
+    const bool fetched = plan_.options.placement.offload_params && gpu_of(pool(planned.device).device()).has_value();
+    if (!fetched) return home.take(numel, planned.kept_dtype(), MemoryUse::kParams);
+    const auto pinned = std::make_shared<PinnedMemory>(numel * dtype_bytes(planned.kept_dtype()));
+    return home.over(pinned->bytes(), pinned, numel, planned.kept_dtype(), numel, MemoryUse::kParams);
   }
   check(memory_ != nullptr || home.memory()->rehearsed(), "memory for shared weights");
   void* const here = memory_ == nullptr ? nullptr : memory_->bytes() + placed_;

@@ -124,6 +124,8 @@ const CudaApi& fake_cuda_api() {
       .versions = [] { return std::string("CUDA 0.0, driver 0.0, NCCL 0.0.0 (fake)"); },
       .set_memory_fraction = [](int device, double fraction) { fake_gpu::limit_memory(device, fraction); },
       .follow_memory = [](auto* gave, auto* took) { fake_gpu::follow_memory(gave, took); },
+      .pin = [](void* begin, size_t bytes) { return fake_gpu::pin(begin, bytes); },
+      .unpin = [](void* begin) { fake_gpu::unpin(begin); },
       .kernel_launcher = [] { return &fake_gpu::kernel_launcher(); },
       .make_nccl_group = [](const NcclOptions& options) { return make_fake_group(options).release(); },
   };

@@ -357,6 +357,16 @@ c10::Allocator& pinned_allocator() {
   return *one;
 }
 
+bool pin(void* begin, size_t bytes) {
+  const std::lock_guard lock(pinned().mutex);
+  return pinned().blocks.emplace(static_cast<const char*>(begin), bytes).second;
+}
+
+void unpin(const void* begin) {
+  const std::lock_guard lock(pinned().mutex);
+  pinned().blocks.erase(static_cast<const char*>(begin));
+}
+
 bool is_pinned(const void* address) {
   const std::lock_guard lock(pinned().mutex);
   const auto* const at = static_cast<const char*>(address);

@@ -33,5 +33,8 @@ void* real(const void* address);
 /// Host memory that a device copies from and to by itself. Stays the block's while a copy uses it.
 c10::Allocator& pinned_allocator();
 bool is_pinned(const void* address);
+/// The same of memory that stands already.
+bool pin(void* begin, size_t bytes);
+void unpin(const void* begin);
 
 }  // namespace lockstep::fake_gpu
