@@ -99,7 +99,7 @@ Tensor ParamStore::make_kept(const Unit& planned) {
   if (!plan_.shares()) {
     const int64_t numel = plan_.gathers() ? planned.kept_shard() : planned.kept_padded();
     const bool fetched = plan_.options.placement.offload_params && gpu_of(pool(planned.device).device()).has_value();
-    if (!fetched) return home.take(numel, planned.kept_dtype(), MemoryUse::kParams);
+    if (!fetched || numel == 0) return home.take(numel, planned.kept_dtype(), MemoryUse::kParams);
     const auto pinned = std::make_shared<PinnedMemory>(numel * dtype_bytes(planned.kept_dtype()));
     return home.over(pinned->bytes(), pinned, numel, planned.kept_dtype(), numel, MemoryUse::kParams);
   }
