@@ -6,17 +6,11 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/test_folder.h"
 #include "lockstep/base/text_format.h"
-#include "lockstep/dialect/flag_table.h"
+#include "lockstep/dialect/test_verb.h"
 #include "lockstep/dialect/translate.h"
 
 namespace lockstep {
 namespace {
-
-/// A verb that has whatever anything is translated to.
-bool has_meanings(const std::string& name) {
-  const FlagRow* row = FlagTable::own().find(Stack::kTrainer, "sft", name);
-  return row == nullptr || (row->effect != FlagEffect::kNone && row->effect != FlagEffect::kOnly);
-}
 
 class InternVlScript : public InTestFolder {
  protected:
@@ -24,7 +18,8 @@ class InternVlScript : public InTestFolder {
   std::string words_of(const std::vector<std::string>& more) const {
     std::vector<std::string> words{"--model_name_or_path", "m"};
     words.insert(words.end(), more.begin(), more.end());
-    return " " + join(translate("sft", words, has_meanings).words, " ") + " ";
+    const auto has = [](const std::string& name) { return has_meanings(name, Stack::kTrainer); };
+    return " " + join(translate("sft", words, has).words, " ") + " ";
   }
   std::string meta(const std::string& text) const {
     std::ofstream(folder_ / "meta.json") << text;
@@ -78,10 +73,12 @@ TEST_F(InternVlScript, CutsRowsAndRefusesWhatWouldBeOtherNumbers) {
                                                                                      {"--use_packed_ds", "True"}}) {
     EXPECT_THROW((void)words_of(asked), UserError) << asked[0];
   }
-  const std::string most(20, '9');
-  const std::string beyond = words_of({"--use_llm_lora", most});
-  EXPECT_TRUE(says(beyond, "--lora_rank " + most)) << beyond << "which is for who takes it to refuse";
-  EXPECT_FALSE(says(beyond, "--lora_alpha")) << beyond;
+  for (const std::string& most :
+       {std::string(20, '9'), std::string("9223372036854775807"), std::string("-9223372036854775808")}) {
+    const std::string beyond = words_of({"--use_llm_lora", most});
+    EXPECT_TRUE(says(beyond, "--lora_rank " + most)) << beyond << "which is for who takes it to refuse";
+    EXPECT_FALSE(says(beyond, "--lora_alpha")) << beyond;
+  }
 }
 
 }  // namespace

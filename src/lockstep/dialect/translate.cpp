@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
@@ -276,8 +275,8 @@ Rule rule_named(const std::string& name) {
 std::optional<std::string> twice(const std::string& whole) {
   int64_t value = 0;
   const auto [end, fault] = std::from_chars(whole.data(), whole.data() + whole.size(), value);
-  if (fault != std::errc() || end != whole.data() + whole.size() || std::abs(value) > INT64_MAX / 2)
-    return std::nullopt;
+  const bool is_whole = fault == std::errc() && end == whole.data() + whole.size();
+  if (!is_whole || value > INT64_MAX / 2 || value < INT64_MIN / 2) return std::nullopt;
   return std::to_string(2 * value);
 }
 

@@ -11,6 +11,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/dialect/flag_table.h"
 #include "lockstep/dialect/flag_value.h"
+#include "lockstep/dialect/test_verb.h"
 #include "lockstep/dialect/translator.h"
 
 namespace lockstep {
@@ -18,11 +19,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-/// A verb that has whatever anything is translated to.
-bool has_all(const std::string& name) {
-  const FlagRow* row = FlagTable::own().find(Stack::kSwift, "sft", name);
-  return name != "mdoel" && (row == nullptr || (row->effect != FlagEffect::kNone && row->effect != FlagEffect::kOnly));
-}
+bool has_all(const std::string& name) { return name != "mdoel" && has_meanings(name, Stack::kSwift); }
 
 std::string words_of(const Words& args, const std::string& verb = "sft") {
   return join(translate(verb, args, has_all).words, " ");
