@@ -9,23 +9,16 @@ import time
 from pathlib import Path
 
 from small_job import losses, make_model, make_rows, sft_words
-from story import Story, finish, free_port, main, rank_of, start
+from story import Story, finish, free_port, main, rank_of, start, variables_of
 
 LONG = 100_000  # steps: more than a test waits for
-
-
-def environ_of(pid):
-    try:
-        return dict(pair.split("=", 1) for pair in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in pair)
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return {}
 
 
 def processes_of(mark):
     """{rank: pid} of the ranks that carry `mark` in their environment."""
     found = {}
     for entry in os.listdir("/proc"):
-        variables = environ_of(entry) if entry.isdigit() else {}
+        variables = variables_of(entry) if entry.isdigit() else {}
         if variables.get("STORY_MARK") == mark and not is_agent(entry) and (rank := rank_of(entry)) is not None:
             found[rank] = int(entry)
     return found
@@ -39,7 +32,7 @@ def is_agent(pid):
 
 
 def alive(mark):
-    return [pid for pid in filter(str.isdigit, os.listdir("/proc")) if environ_of(pid).get("STORY_MARK") == mark]
+    return [pid for pid in filter(str.isdigit, os.listdir("/proc")) if variables_of(pid).get("STORY_MARK") == mark]
 
 
 def listening_port(pid):

@@ -109,16 +109,24 @@ def finish(process, timeout=600, input=None):
     return Done(process.returncode, stdout, stderr)
 
 
+def variables_of(pid):
+    """Those that a process was started with; none: it has ended, or is another's."""
+    try:
+        return dict(pair.split("=", 1) for pair in Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0") if "=" in pair)
+    except OSError:
+        return {}
+
+
 def rank_of(pid):
     """A process's rank, which its name says, or its variables; else None."""
     try:
         name = Path(f"/proc/{pid}/comm").read_text().strip()
-        variables = dict(pair.split(b"=", 1) for pair in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if b"=" in pair)
     except OSError:
         return None  # it has ended
     if name.startswith("lockstep:"):
         return int(name.removeprefix("lockstep:"))
-    return int(variables[b"RANK"]) if {b"RANK", b"LOCAL_RANK"} <= variables.keys() else None
+    variables = variables_of(pid)
+    return int(variables["RANK"]) if {"RANK", "LOCAL_RANK"} <= variables.keys() else None
 
 
 def kill_when_rows_are_kept(process, journal):
