@@ -1,27 +1,14 @@
-"""Checkpoints and data of strangers: whatever stands in them, a run ends in time and memory with one documented message."""
+"""Checkpoints of strangers: whatever stands in them, a run ends in time and memory with one documented message."""
 import json
 import os
 import pickle
 import shutil
 import struct
-import subprocess
 import zipfile
 
-from small_job import make_model, make_rows, png
-from story import BINARY, SANITIZED, Story, environment, finish, main, sampled, training_all
-
-MEMORY_KIB = "unlimited" if SANITIZED else 6 << 20  # of addresses; LibTorch alone takes a third
-CPU_SECONDS = 300 if SANITIZED else 30  # the whole of a case; each takes less than one, but for the few that reach a budget of steps
-DOCUMENTED = {0, 2, 3, 4, 5, 6, 7}
-MAX_MESSAGE = 4096
-DEEP = 100_000
-
-
-def nested(open_, close, depth=DEEP):
-    return open_ * depth + "1" + close * depth
-
-
-DEEP_LIST, DEEP_OBJECT = nested("[", "]"), nested('{"a":', "}")
+from hostile import DEEP, DEEP_LIST, DEEP_OBJECT, MAX_MESSAGE, Hostile
+from small_job import png
+from story import main, sampled
 
 
 def rewrite(path, change):
@@ -61,40 +48,14 @@ def poke(name, values):
     return edit
 
 
-class HostileFiles(Story):
-    @classmethod
-    def setUpClass(cls):
-        import tempfile
-        from pathlib import Path
-        cls.shared = Path(tempfile.mkdtemp(prefix="lockstep_hostile_"))
-        cls.addClassCleanup(shutil.rmtree, cls.shared, ignore_errors=True)
-        cls.models = {family: make_model(cls.shared, family) for family in ("llava", "qwen2_5_vl", "internvl", "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm", "qwen2_5_omni", "qwen2", "llama", "mistral", "qwen3")}
-        cls.rows = make_rows(cls.shared, count=3)
+class HostileFiles(Hostile):
+    FAMILIES = ("llava", "qwen2_5_vl", "internvl", "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm", "qwen2_5_omni", "qwen2", "llama", "mistral", "qwen3")
 
     def model(self, family="llava"):
         """A copy whose files are links: what a case changes, it replaces."""
         folder = self.folder / f"{family}_{len(list(self.folder.iterdir()))}"
         shutil.copytree(self.models[family], folder, copy_function=os.link)
         return folder
-
-    def limited(self, *words):
-        command = f'ulimit -v {MEMORY_KIB} -t {CPU_SECONDS}; exec "$0" "$@"'
-        process = subprocess.Popen(["bash", "-c", command, str(BINARY), *training_all(words)], env=environment(),
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   errors="replace", start_new_session=True)
-        return finish(process)
-
-    def refused(self, code, words, *parts):
-        done = self.limited(*words)
-        shown = done.text[:6000]
-        self.assertIn(done.returncode, DOCUMENTED, shown)  # a signal is negative, a bug 70
-        self.assertEqual(done.returncode, code, shown)
-        self.assertLessEqual(len(done.stderr.encode()), MAX_MESSAGE, shown)
-        for text in (done.stdout, done.stderr):
-            self.assertNotIn("bug in lockstep", text, shown)
-        for part in parts:
-            self.assertIn(part, done.stderr + done.stdout, shown)
-        return done
 
     def infer(self, model, *words):
         return ["infer", "--model", model, "--prompt", "Say " + "a" * 40 + " 1!", "--max_new_tokens", 1, *words]
@@ -118,24 +79,6 @@ class HostileFiles(Story):
         os.rename(model / "model.safetensors", model / "model-00001-of-00001.safetensors")
         (model / "model.safetensors.index.json").write_text('{"weight_map": ' + DEEP_OBJECT + "}")
         self.refused(4, ["inspect", model], "nested more than 256 deep", "index.json")
-
-    def test_flags_and_files_of_flags(self):
-        base = ["sft", "--model", self.models["qwen2"], "--dataset", self.rows, "--output_dir", self.folder / "out"]
-        (self.folder / "deep.json").write_text(DEEP_OBJECT)
-        (self.folder / "args.json").write_text('{"model": ' + DEEP_LIST + "}")
-        self.refused(2, [*base, "--deepspeed", self.folder / "deep.json"], "nested")
-        self.refused(2, [*base, "--device_map", self.folder / "deep.json"], "nested")
-        self.refused(4, ["sft", self.folder / "args.json"], "nested")
-        doubled = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
-            f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
-        for name, text in {"doubled": doubled, "ring": "a: &a [*a]\n", "deep": "a: " + "[" * 5000 + "]" * 5000,
-                           "deep_block": "".join(" " * i + "a:\n" for i in range(700)),
-                           "large": "a: " + "x" * (2 << 20)}.items():
-            (self.folder / f"{name}.yaml").write_text(text)
-            with self.subTest(name):
-                done = self.limited("sft", self.folder / f"{name}.yaml")
-                self.assertIn(done.returncode, (2, 3), done.text[:3000])
-                self.assertLessEqual(len(done.stderr), MAX_MESSAGE)
 
     def test_headers_of_weights(self):
         for name, header in {"deep": '{"a": ' + DEEP_LIST + "}", "many": "{" + '"a":[],' * 300_000 + '"b":[]}',
@@ -170,63 +113,6 @@ class HostileFiles(Story):
                 self.refused(4, ["inspect", model], "pytorch_model.bin", part)
             shutil.rmtree(model)
         self.assertFalse(ran.exists())
-
-    def test_rows(self):
-        bad = ['{"messages": ' + DEEP_LIST + "}", '{"query": "x", "response": "y", "metadata": ' + DEEP_OBJECT + "}",
-               '{"query": 1e400, "response": "y"}', "[" * DEEP, '{"query": {"a": 1}, "response": []}', "null", '"' + "x" * 100_000,
-               '{"images": ["' + "y" * 100_000 + '"], "query": "<image>?", "response": "a"}']
-        # The picture's size is a claim in its header, or a shape that padding to a square would make 12 GB.
-        (self.folder / "claims.png").write_bytes(png(8, 8, (1, 2, 3))[:16] + struct.pack(">II", 2**31 - 1, 2**31 - 1) + png(8, 8, (1, 2, 3))[24:])
-        (self.folder / "thin.png").write_bytes(png(60_000, 1, (1, 2, 3)))
-        pictures = [json.dumps({"query": "<image>?", "response": "a", "images": [name]}) for name in ("claims.png", "thin.png")]
-        good = '{"query": "Say 1.", "response": "number 1"}'
-        rows = self.folder / "rows.jsonl"
-        rows.write_text("\n".join([good, *bad, *pictures, good]) + "\n")
-        out = self.folder / "answers.jsonl"
-        for family in ("llava", "qwen2_5_vl"):
-            done = self.refused(0, ["infer", "--model", self.models[family], "--val_dataset", rows, "--result_path", out,
-                                    "--max_new_tokens", 1])
-            answers = [json.loads(line) for line in out.read_text().splitlines()]
-            out.unlink()
-            self.assertGreaterEqual(sum("error" not in row for row in answers), 2, done.text[:3000])
-            self.assertLess(max(len(row.get("error", "")) for row in answers), MAX_MESSAGE)
-        self.refused(0, ["embed", "--model", self.models["llava"], "--dataset", rows, "--output", self.folder / "embedded"])
-        self.refused(0, ["eval", "--model", self.models["qwen2"], "--val_dataset", rows, "--max_new_tokens", 1])
-        # One rank, one step, over the same rows: skipped, and counted.
-        self.refused(0, ["sft", "--model", self.models["qwen2"], "--dataset", rows, "--output_dir", self.folder / "out", "--max_steps", 1,
-                         "--report_to", "none", "--per_device_train_batch_size", 1], "rows.jsonl:2", "nested")
-        self.refused(3, ["eval", "--model", self.models["qwen2"], "--val_dataset", rows, "--strict", "true"], "rows.jsonl:2", "nested")
-
-    def test_rows_without_end(self):
-        good = {"query": "Say 1.", "response": "number 1"}
-        talk = [{"role": ("user", "assistant")[i % 2], "content": "x"} for i in range(10_000)]
-        for name, row, part in (("blanks", {"query": " " * 1_500_000 + "x", "response": "a"}, "tokenizer.json"),
-                                ("turns", {"messages": talk}, "a conversation of 10000 turns")):
-            rows = self.folder / f"{name}.jsonl"
-            rows.write_text("".join(json.dumps(one) + "\n" for one in (good, row, good)))
-            words = ["sft", "--model", self.models["qwen2"], "--dataset", rows, "--output_dir", self.folder / name, "--num_train_epochs", 1,
-                     "--report_to", "none", "--per_device_train_batch_size", 1, "--logging_steps", 1]
-            with self.subTest(name):
-                self.refused(0, words, f"{rows}:2: ", part, "1 rows could not be used so far")
-                self.refused(3, [*words, "--strict", "true"], f"{rows}:2: ", part)
-
-    def test_names_that_are_no_text(self):
-        """A folder may have any bytes as its name, JSON not."""
-        model, rows = self.folder / "m\udcff", self.folder / "r\udcff.jsonl"
-        shutil.copytree(self.models["qwen2"], model)
-        rows.write_text('{"query": "Say 1.", "response": "number 1"}\n')
-        for words in (["inspect", model], ["inspect", model, "--json"], ["plan", "--model", model, "--json"],
-                      ["eval", "--model", model, "--val_dataset", rows, "--max_new_tokens", 1, "--json"],
-                      ["sft", "--model", model, "--dataset", rows, "--output_dir", self.folder / "o\udcff", "--max_steps", 1, "--report_to", "none"]):
-            with self.subTest(words[0]):
-                self.refused(0, words)
-
-    def test_words_that_a_terminal_would_obey(self):
-        rows = self.folder / "rows.jsonl"
-        rows.write_text(json.dumps({"query": "a\x1b[2Jb\x9b1m", "response": "c\x1b]0;x\x07"}) + "\n")
-        done = self.refused(0, ["eval", "--model", self.models["qwen2"], "--val_dataset", rows, "--max_new_tokens", 1, "--show", 1],
-                            r"a\x1b[2Jb\x9b1m", r"expected c\x1b]0;x\x07")
-        self.assertNotRegex(done.text, "[\x1b\x9b\x07]")
 
     def test_templates(self):
         for name, text in {"macro": "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
